@@ -95,25 +95,6 @@ def gather(b: Body, x, axis, index, *, sparse_grad=False):
     return b.gather_elements(x, as_index(b, index), axis=axis)
 
 
-@rule("take_along_dim.default")
-def take_along_dim(b: Body, x, index, axis=None):
-    if axis is None:
-        return take(b, x, b.reshape(index, shape=[index.type.size]))
-    axis = axis_of(axis, x.type.rank)
-    shapes = [[1 if k == axis else d for k, d in enumerate(t.shape)] for t in (x, index)]
-    wide = [a if c == 1 else c for a, c in zip(*shapes, strict=True)]
-    x, index = (
-        b.broadcasted(t, [t.shape[axis] if k == axis else d for k, d in enumerate(wide)])
-        for t in (x, index)
-    )
-    return gather(b, x, axis, index)
-
-
-@rule("take.default")
-def take(b: Body, x, index):
-    return b.gather(b.reshape(x, shape=[x.type.size]), as_index(b, index))
-
-
 # --- written by index ---
 
 _REDUCTIONS = {
@@ -209,21 +190,9 @@ def index_add(b: Body, x, axis, index, source, *, alpha=1):
     return _put(b, b.index_put_add, x, axis, index, source)
 
 
-@rule("index_copy.default")
-def index_copy(b: Body, x, axis, index, source):
-    _check_type(x, source)
-    return _put(b, b.index_put, x, axis, index, source)
-
-
 def _check_type(x: Var, source: Var) -> None:
     if source.dtype is not x.dtype:
         raise Refused(f"a source of {source.dtype} for elements of {x.dtype}")
-
-
-@rule("index_fill.int_Scalar", "index_fill.int_Tensor")
-def index_fill(b: Body, x, axis, index, value):
-    value = b.to(value, x.dtype) if isinstance(value, Var) else b.fitting(value, x.dtype)
-    return _put(b, b.index_put, x, axis, index, value)
 
 
 def _put(b: Body, op, x: Var, axis: int, index: Var, source) -> Var:

@@ -7,9 +7,9 @@ import string
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import TYPES, Refused, Untranslatable
-from opstep.frontends.torch.rules.layout import matrix_transpose, true_places
+from opstep.frontends.torch.rules.layout import matrix_transpose
 from opstep.frontends.torch.rules.pointwise import assertion
-from opstep.frontends.torch.rules.reductions import norm_of
+from opstep.frontends.torch.rules.reductions import norm
 from opstep.frontends.torch.rules.registry import rule
 from opstep.runtime.ir.types import boolean, f32, i64
 
@@ -50,16 +50,6 @@ def _added(b: Body, bias: Var, product: Var, beta, alpha) -> Var:
 @rule("addbmm.default")
 def addbmm(b: Body, bias, x, y, *, beta=1, alpha=1):
     return _added(b, bias, b.sum(b.matmul(x, y), axes=[0]), beta, alpha)
-
-
-@rule("addr.default")
-def addr(b: Body, bias, x, y, *, beta=1, alpha=1):
-    return _added(b, bias, outer(b, x, y), beta, alpha)
-
-
-@rule("outer.default")
-def outer(b: Body, x, y):
-    return b.mul(b.unsqueeze(x, axes=[1]), y)
 
 
 @rule("einsum.default")
@@ -329,6 +319,7 @@ def cdist(b: Body, x, y, p, _):
 def pdist(b: Body, x, p=2.0):
     n, _ = x.shape
     above = b.triu(b.full(shape=[n, n], value=1, dtype=boolean), diagonal=1)
-    places = true_places(b, above, b.out.shape[0])
+    order = b.argsort(b.reshape(above, shape=[n * n]), descending=True)  # where it is true, first
+    places = b.slice(order, starts=[0], ends=[b.out.shape[0]])
     rows = [b.gather(x, op(places, n)) for op in (b.floor_div, b.rem)]
-    return norm_of(b, b.sub(*rows), p, [1], False)
+    return norm(b, b.sub(*rows), p, [1], False)

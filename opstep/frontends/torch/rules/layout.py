@@ -62,15 +62,6 @@ def matrix_transpose(b: Body, x):
     return transpose(b, x, -1, -2) if x.type.rank > 1 else x
 
 
-@rule("movedim.int", "movedim.intlist")
-def movedim(b: Body, x, source, target):
-    rank = x.type.rank
-    source, target = ([a] if isinstance(a, int) else list(a) for a in (source, target))
-    moved = {axis_of(t, rank): axis_of(s, rank) for s, t in zip(source, target, strict=True)}
-    rest = iter(a for a in range(rank) if a not in moved.values())
-    return permute(b, x, [moved[k] if k in moved else next(rest) for k in range(rank)])
-
-
 @rule("cat.default", "concat.default", "concatenate.default")
 def cat(b: Body, tensors, axis=0):
     dtype = b.out.dtype
@@ -258,26 +249,6 @@ def unfold(b: Body, x, axis, size, step):
     return b.reshaped(permute(b, windows, [*rest, axis + 1]), b.out.shape)
 
 
-def true_places(b: Body, mask: Var, count) -> Var:
-    """Where a mask, of which it is known that it has `count` true elements, is true, flattened."""
-    order = b.argsort(b.reshape(mask, shape=[mask.type.size]), descending=True)
-    return b.slice(order, starts=[0], ends=[count])
-
-
-def _triangle(op: str):
-    def translated(b: Body, rows, columns, offset=0, **_):
-        if 0 in b.out.shape:
-            return b.filled(b.out, 0)
-        whole = b.full(shape=[rows, columns], value=1, dtype=boolean)
-        places = true_places(b, getattr(b, op)(whole, diagonal=offset), b.out.shape[1])
-        return b.to(b.stack(b.floor_div(places, columns), b.rem(places, columns)), b.out.dtype)
-
-    return translated
-
-
-RULES["tril_indices.default"], RULES["triu_indices.default"] = _triangle("tril"), _triangle("triu")
-
-
 @rule("constant_pad_nd.default")
 def constant_pad(b: Body, x, pads, value=0):
     return pad(b, x, pads, "constant", value)
@@ -393,38 +364,11 @@ def _counted(b: Body, start, step):
     return b.to(b.add(b.mul(counted, b.number(step)), b.number(start)), dtype)
 
 
-@rule("linspace.default")
-def linspace(b: Body, start, end, steps, **_):
-    if not isinstance(steps, int) or steps < 2:
-        return b.filled(b.out, start)
-    counted = b.iota(shape=[steps], dtype=b.out.dtype)
-    return b.add(b.mul(counted, (end - start) / (steps - 1)), float(start))
-
-
 @rule("eye.default", "eye.m")
 def eye(b: Body, *_, **__):
     return b.eye(shape=list(b.out.shape), dtype=b.out.dtype)
 
 
-@rule("meshgrid.indexing")
-def meshgrid(b: Body, tensors, *, indexing="ij"):
-    found = []
-    for k, (x, t) in enumerate(zip(tensors, b.expected, strict=True)):
-        assert t is not None
-        axis = {0: 1, 1: 0}.get(k, k) if indexing == "xy" and t.rank > 1 else k
-        shape: list[Dim] = [1] * t.rank
-        shape[axis] = t.shape[axis]
-        found.append(b.broadcast(b.reshaped(x, shape), shape=list(t.shape)))
-    return tuple(found)
-
-
 @rule("one_hot.default")
 def one_hot(b: Body, x, classes=-1):
     return b.one_hot(x, classes=b.out.shape[-1], dtype=b.out.dtype)
-
-
-@rule("bucketize.Tensor")
-def bucketize(b: Body, x, boundaries, *, out_int32=False, right=False):
-    op = b.greater_equal if right else b.greater
-    wide = b.unsqueeze(x, axes=[x.type.rank])
-    return b.to(b.sum(b.cast(op(wide, boundaries), dtype=i64), axes=[-1]), b.out.dtype)

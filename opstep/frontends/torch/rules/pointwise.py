@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 from opstep.frontends.torch.body import Body, Var
@@ -10,47 +10,39 @@ from opstep.frontends.torch.dims import dtype_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.graph import Assert, Name
-from opstep.runtime.ir.types import DType, TensorType, boolean, f32, promote
+from opstep.runtime.ir.types import DType, TensorType, boolean, f32, i64, promote
 
-# ATen's name where ours is another
-UNARY = {
-    "abs": "", "acos": "", "acosh": "", "asin": "", "asinh": "", "atan": "", "atanh": "",
-    "ceil": "", "cos": "", "cosh": "", "digamma": "", "erf": "", "erfc": "", "erfinv": "",
-    "exp": "", "exp2": "", "expm1": "", "floor": "", "lgamma": "", "log": "", "log10": "",
-    "log1p": "", "log2": "", "mish": "", "neg": "", "reciprocal": "", "relu": "", "rsqrt": "",
-    "sigmoid": "", "silu": "", "sin": "", "sinh": "", "sqrt": "", "square": "", "tan": "",
-    "tanh": "", "trunc": "", "absolute": "abs", "arccos": "acos", "arcsin": "asin",
-    "arctan": "atan", "fix": "trunc", "hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish",
-    "negative": "neg", "positive": "identity", "special_expm1": "expm1",
-}  # fmt: skip
-BINARY = {
-    "atan2": "", "bitwise_and": "", "bitwise_or": "", "bitwise_xor": "", "copysign": "",
-    "div": "", "fmod": "", "hypot": "", "logaddexp": "", "maximum": "", "minimum": "",
-    "mul": "", "pow": "", "xlogy": "", "floor_divide": "floor_div", "remainder": "rem",
-    "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
-    "true_divide": "div", "divide": "div", "multiply": "mul", "__and__": "bitwise_and",
-    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__lshift__": "shift_left",
-    "__rshift__": "shift_right",
-}  # fmt: skip
-COMPARISONS = {
-    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
-    "ge": "greater_equal",
-}  # fmt: skip
-LOGICAL = ("logical_and", "logical_or", "logical_xor")
+# By the name of ours, ATen's names. Ops of one operand in the result's element type:
+UNARY = """abs:abs,absolute acos:acos,arccos acosh asin:asin,arcsin asinh atan:atan,arctan atanh
+    ceil cos cosh digamma erf erfc erfinv exp exp2 expm1:expm1,special_expm1 floor lgamma log
+    log10 log1p log2 mish neg:neg,negative reciprocal relu rsqrt sigmoid silu sin sinh sqrt square tan tanh
+    trunc:trunc,fix hard_sigmoid:hardsigmoid hard_swish:hardswish identity:positive"""
+BINARY = """atan2 bitwise_and:bitwise_and,__and__ bitwise_or:bitwise_or,__or__
+    bitwise_xor:bitwise_xor,__xor__ copysign div:div,true_divide,divide fmod hypot logaddexp maximum
+    minimum mul:mul,multiply pow xlogy floor_div:floor_divide rem:remainder
+    shift_left:bitwise_left_shift,__lshift__ shift_right:bitwise_right_shift,__rshift__"""
+COMPARISONS = "equal:eq not_equal:ne less:lt less_equal:le greater:gt greater_equal:ge"
+OVERLOADS = "Tensor Scalar Scalar_Tensor default Scalar_Self Scalar_Other Tensor_Tensor"
 
 
-def _register() -> None:
-    for aten, ours in UNARY.items():
-        RULES[f"{aten}.default"] = _unary(ours or aten)
-    for aten, ours in BINARY.items():
-        for overload in ("Tensor", "Scalar", "Scalar_Tensor", "default"):
-            RULES[f"{aten}.{overload}"] = _binary(ours or aten)
-    RULES["xlogy.Scalar_Self"] = RULES["xlogy.Scalar_Other"] = _binary("xlogy")
-    RULES["pow.Tensor_Tensor"] = RULES["pow.Scalar"] = _binary("pow")
-    for aten, ours in COMPARISONS.items():
-        RULES[f"{aten}.Tensor"] = RULES[f"{aten}.Scalar"] = _comparison(ours)
-    for name in LOGICAL:
-        RULES[f"{name}.default"] = _logical(name)
+def _register(table: str, overloads: str, made: Callable[[str], Callable[..., Any]]) -> None:
+    for entry in table.split():
+        ours, _, names = entry.partition(":")
+        rule(*(f"{n}.{o}" for n in (names or ours).split(",") for o in overloads.split()))(
+            made(ours)
+        )
+
+
+_register(UNARY, "default", lambda op: lambda b, x: b.unary(op, x))
+_register(BINARY, OVERLOADS, lambda op: lambda b, x, other: b.binary(op, x, other))
+_register(
+    COMPARISONS, "Tensor Scalar",
+    lambda op: lambda b, x, other: b.binary(op, x, other, _common(x, other)),
+)  # fmt: skip
+_register(
+    "logical_and logical_or logical_xor logical_not bitwise_not", "default",
+    lambda op: lambda b, *operands: getattr(b, op)(*operands),
+)  # fmt: skip
 
 
 @rule("pow.Tensor_Scalar")
@@ -58,22 +50,6 @@ def power(b: Body, x, exponent):
     """As PyTorch computes roots: of -inf they are NaN."""
     root = {0.5: "sqrt", -0.5: "rsqrt"}.get(exponent)
     return b.unary(root, x) if root else b.binary("pow", x, exponent)
-
-
-def _unary(op: str):
-    return lambda b, x: b.unary(op, x)
-
-
-def _binary(op: str):
-    return lambda b, x, other: b.binary(op, x, other)
-
-
-def _comparison(op: str):
-    return lambda b, x, other: b.binary(op, x, other, _common(x, other))
-
-
-def _logical(op: str):
-    return lambda b, x, other: getattr(b, op)(x, other)
 
 
 def _common(x: Any, y: Any) -> DType:
@@ -90,17 +66,12 @@ def _common(x: Any, y: Any) -> DType:
 
 
 def _with_number(dtype: DType, number: Any) -> DType:
-    from opstep.runtime.ir.types import f32, i64
-
     kind = f32 if isinstance(number, float) else boolean if isinstance(number, bool) else i64
     return dtype if _order(kind) <= _order(dtype) else kind
 
 
 def _order(dtype: DType) -> int:
     return {"b": 0, "i": 1, "u": 1, "f": 2}[dtype.kind]
-
-
-_register()
 
 
 @rule("polygamma.default", "special_polygamma.default")
@@ -184,22 +155,6 @@ def signbit(b: Body, x):
     return b.filled(b.out, 0) if x.dtype is boolean else b.less(x, 0)
 
 
-def _passing_numbers(op: str, wins: str):
-    """The larger or smaller, the first of equals; a number where the other is NaN."""
-
-    def translated(b: Body, x, y):
-        if not b.out.dtype.is_float:
-            return b.binary(op, x, y)
-        x, y = b.to(x, b.out.dtype), b.to(y, b.out.dtype)
-        return b.where(b.logical_or(getattr(b, wins)(x, y), b.isnan(y)), x, y)
-
-    return translated
-
-
-RULES["fmax.default"] = _passing_numbers("maximum", "greater_equal")
-RULES["fmin.default"] = _passing_numbers("minimum", "less_equal")
-
-
 @rule("round.default", "round.decimals")
 def round_(b: Body, x, *, decimals=0):
     if decimals == 0:
@@ -207,27 +162,13 @@ def round_(b: Body, x, *, decimals=0):
     return b.div(b.round(b.mul(x, 10.0**decimals)), 10.0**decimals)
 
 
-@rule("logical_not.default")
-def logical_not(b: Body, x):
-    return b.logical_not(x)
-
-
-@rule("bitwise_not.default")
-def bitwise_not(b: Body, x):
-    return b.bitwise_not(x)
-
-
 def _classified(op: str):
-    def translated(b: Body, x):
-        if x.dtype is boolean:
-            return b.filled(b.out, op == "isfinite")
-        return getattr(b, op)(x)
-
-    return translated
+    return lambda b, x: (
+        b.filled(b.out, op == "isfinite") if x.dtype is boolean else getattr(b, op)(x)
+    )
 
 
-for _name in ("isnan", "isinf", "isfinite"):
-    RULES[f"{_name}.default"] = _classified(_name)
+_register("isnan isinf isfinite", "default", _classified)
 
 
 @rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
@@ -293,16 +234,6 @@ def elu(b: Body, x, alpha=1.0, scale=1.0, input_scale=1.0):
     return b.mul(y, float(scale)) if scale != 1 else y
 
 
-@rule("selu.default")
-def selu(b: Body, x):
-    return elu(b, x, 1.6732632423543772, 1.0507009873554805)
-
-
-@rule("celu.default")
-def celu(b: Body, x, alpha=1.0):
-    return elu(b, x, alpha, 1.0, 1.0 / alpha)
-
-
 @rule("softplus.default")
 def softplus(b: Body, x, beta=1, threshold=20):
     return b.softplus(x, beta=float(beta), threshold=float(threshold))
@@ -315,94 +246,9 @@ def prelu(b: Body, x, slope):
     return b.prelu(x, slope)
 
 
-@rule("log_sigmoid.default")
-def log_sigmoid(b: Body, x):
-    return b.neg(b.softplus(b.neg(x)))
-
-
-@rule("log_sigmoid_forward.default")
-def log_sigmoid_forward(b: Body, x):
-    """On the CPU with what the backward wants."""
-    return log_sigmoid(b, x), b.exp(b.neg(b.abs(x)))
-
-
 @rule("prims::fma.default")
 def fma(b: Body, x, y, z):
     return b.binary("add", b.binary("mul", x, y), z)
-
-
-@rule("logit.default", "special_logit.default")
-def logit(b: Body, x, eps=None):
-    if eps is not None:
-        x = b.clip(x, low=float(eps), high=1 - float(eps))
-    return b.sub(b.log(x), b.log1p(b.neg(x)))
-
-
-@rule("addcmul.default")
-def addcmul(b: Body, x, y, z, *, value=1):
-    product = b.binary("mul", y, z)
-    return b.binary("add", x, product if value == 1 else b.binary("mul", product, value))
-
-
-@rule("addcdiv.default")
-def addcdiv(b: Body, x, y, z, *, value=1):
-    quotient = b.binary("div", y, z)
-    return b.binary("add", x, quotient if value == 1 else b.binary("mul", quotient, value))
-
-
-@rule("lerp.Scalar", "lerp.Tensor")
-def lerp(b: Body, x, end, weight):
-    """From the nearer end, so that a weight of 1 gives the other."""
-    weight, way = b.number(weight), b.binary("sub", end, x)
-    if not isinstance(weight, Var):
-        start, part = (x, weight) if abs(weight) < 0.5 else (end, weight - 1)
-        return b.binary("add", start, b.binary("mul", way, part))
-    weight = b.to(weight, b.out.dtype)
-    near = b.less(b.abs(weight), 0.5)
-    part = b.where(near, weight, b.sub(weight, 1.0))
-    start = b.where(near, b.to(x, b.out.dtype), b.to(end, b.out.dtype))
-    return b.add(start, b.mul(way, part))
-
-
-@rule("sinc.default", "special_sinc.default")
-def sinc(b: Body, x):
-    x = b.to(x, b.out.dtype)
-    at_zero = b.equal(x, 0.0)
-    turned = b.where(at_zero, 1.0, b.mul(x, math.pi))
-    return b.where(at_zero, 1.0, b.div(b.sin(turned), turned))
-
-
-@rule("deg2rad.default")
-def deg2rad(b: Body, x):
-    return b.binary("mul", x, math.pi / 180)
-
-
-@rule("glu.default")
-def glu(b: Body, x, axis=-1):
-    first, second = b.split(x, sections=2, axis=axis)
-    return b.mul(first, b.sigmoid(second))
-
-
-@rule("nan_to_num.default")
-def nan_to_num(b: Body, x, nan=None, posinf=None, neginf=None):
-    import numpy as np
-
-    if not x.dtype.is_float:
-        return x
-    largest = float(_largest(x.dtype, np))
-    high = largest if posinf is None else posinf
-    low = -largest if neginf is None else neginf
-    y = b.where(b.isnan(x), float(nan or 0.0), x)
-    y = b.where(b.equal(x, math.inf), float(high), y)
-    return b.where(b.equal(x, -math.inf), float(low), y)
-
-
-def _largest(dtype: DType, np):
-    if dtype.name == "bf16":
-        import ml_dtypes
-
-        return ml_dtypes.finfo(dtype.numpy).max
-    return np.finfo(dtype.numpy).max
 
 
 @rule("_assert_async.msg", "_assert_async.default")

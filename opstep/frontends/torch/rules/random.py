@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.rules.registry import rule
-from opstep.runtime.ir.types import boolean, f32
+from opstep.runtime.ir.types import boolean
 
 
 @rule("dropout.default")
@@ -27,28 +27,6 @@ def native_dropout(b: Body, x, p, train):
     kept = b.bernoulli(shape=list(x.shape), p=1.0 - p, seed=b.seed)
     scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
     return b.mul(b.mul(x, b.to(kept, x.dtype)), scale), kept
-
-
-@rule("feature_dropout.default")
-def feature_dropout(b: Body, x, p, train):
-    """Whole channels."""
-    if not train or p == 0:
-        return x
-    ones = b.full(shape=[*x.shape[:2], *[1] * (x.type.rank - 2)], value=1.0, dtype=x.dtype)
-    return b.mul(x, dropout(b, ones, p, True))
-
-
-_ALPHA = -1.7580993408473766  # what selu tends to
-
-
-@rule("alpha_dropout.default")
-def alpha_dropout(b: Body, x, p, train):
-    """Drops to the limit of selu; mean and variance stay."""
-    if not train or p == 0:
-        return x
-    kept = b.bernoulli(shape=list(x.shape), p=1.0 - p, seed=b.seed)
-    scale = ((1.0 - p) * (1.0 + p * _ALPHA**2)) ** -0.5
-    return b.add(b.mul(b.where(kept, x, _ALPHA), scale), -scale * _ALPHA * p)
 
 
 @rule("rand.default", "rand_like.default", "rand.generator", "rand_like.generator")
@@ -75,12 +53,6 @@ def normal(b: Body, *arguments, **_):
     return b.normal(shape=list(b.out.shape), dtype=b.out.dtype, seed=b.seed, **attrs)
 
 
-@rule("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")
-def normal_of_tensors(b: Body, mean, std=1.0, **_):
-    drawn = b.normal(shape=list(b.out.shape), dtype=b.out.dtype, seed=b.seed)
-    return b.add(b.mul(drawn, std), mean)
-
-
 @rule("randint.default", "randint_like.default", "randint.generator")
 def randint(b: Body, *arguments, **_):
     (high, *_) = (a for a in arguments if isinstance(a, int))
@@ -103,15 +75,6 @@ def randperm(b: Body, n, **_):
     """The order of random numbers."""
     drawn = b.uniform(shape=[n], seed=b.seed)
     return b.to(b.argsort(drawn), b.out.dtype)
-
-
-@rule("bernoulli.default", "bernoulli.Tensor")
-def bernoulli(b: Body, x, p=None, **_):
-    """True where a random number is below the probability."""
-    p = x if p is None else p
-    drawn = b.uniform(shape=list(b.out.shape), dtype=p.dtype if p.dtype.is_float else f32,
-                      seed=b.seed)  # fmt: skip
-    return b.to(b.less(drawn, p), b.out.dtype)
 
 
 @rule("bernoulli.p")

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from opstep.frontends.torch.body import Body, Var, axes_of, axis_of
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from opstep.frontends.torch.body import Body, Var, axes_of
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import RULES, rule
 from opstep.runtime.ir.types import boolean, f32, i64
 
 
-def _reduced(b: Body, op: str, x: Var, axes, keepdims: bool, **attrs) -> Var:
-    if not x.type.rank:
-        x = b.reshape(x, shape=[1])
-        return b.reshaped(getattr(b, op)(x, axes=[0], **attrs), ())
+def of_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of ops along axes: a scalar counts as having one."""
+
+    @wraps(function)
+    def translated(b: Body, x: Var, *args: Any, **kwargs: Any) -> Any:
+        if x.type.rank:
+            return function(b, x, *args, **kwargs)
+        found = function(b, b.reshape(x, shape=[1]), *args, **kwargs)
+        if isinstance(found, Var):
+            return b.reshaped(found, ())
+        return tuple(b.reshaped(v, ()) for v in found)
+
+    return translated
+
+
+@of_rows
+def _reduced(b: Body, x: Var, op: str, axes: Any, keepdims: bool, **attrs: Any) -> Var:
     listed = axes_of(axes, x.type.rank)
     axes = listed if len(listed) < x.type.rank else None
+    if x.dtype is boolean:
+        op = {"max": "any", "min": "all"}.get(op, op)
+    if op in ("sum", "mean", "prod"):
+        x = _raised(b, x)
     return getattr(b, op)(x, axes=axes, keepdims=keepdims, **attrs)
-
-
-@rule("sum.default", "sum.dim_IntList")
-def sum_(b: Body, x, axes=None, keepdim=False, *, dtype=None):
-    return _reduced(b, "sum", _raised(b, x), axes, keepdim)
-
-
-@rule("mean.default", "mean.dim")
-def mean(b: Body, x, axes=None, keepdim=False, *, dtype=None):
-    return _reduced(b, "mean", b.to(x, b.out.dtype), axes, keepdim)
-
-
-@rule("prod.default", "prod.dim_int")
-def prod(b: Body, x, axis=None, keepdim=False, *, dtype=None):
-    return _reduced(b, "prod", _raised(b, x), axis, keepdim)
 
 
 def _raised(b: Body, x: Var) -> Var:
@@ -37,175 +43,105 @@ def _raised(b: Body, x: Var) -> Var:
     return b.to(x, b.out.dtype) if b.out.dtype.is_float else x
 
 
-@rule("amax.default", "max.default")
-def amax(b: Body, x, axes=None, keepdim=False):
-    return _extreme(b, "max", x, axes, keepdim)
+def _reduction(op: str):
+    return lambda b, x, axes=None, keepdim=False, *, dtype=None: _reduced(b, x, op, axes, keepdim)
 
 
-@rule("amin.default", "min.default")
-def amin(b: Body, x, axes=None, keepdim=False):
-    return _extreme(b, "min", x, axes, keepdim)
+for _names, _op in {
+    "sum.default sum.dim_IntList": "sum", "mean.default mean.dim": "mean",
+    "prod.default prod.dim_int": "prod", "amax.default max.default": "max",
+    "amin.default min.default": "min", "any.default any.dim any.dims": "any",
+    "all.default all.dim all.dims": "all", "logsumexp.default": "logsumexp",
+}.items():  # fmt: skip
+    rule(*_names.split())(_reduction(_op))
 
 
-def _extreme(b: Body, op: str, x: Var, axes, keepdim: bool) -> Var:
-    if x.dtype is boolean:
-        return _reduced(b, "any" if op == "max" else "all", x, axes, keepdim)
-    return _reduced(b, op, x, axes, keepdim)
+def _arg(op: str):
+    @of_rows
+    def translated(b: Body, x, axis=None, keepdim=False):
+        x = b.cast(x, dtype=i64) if x.dtype is boolean else x
+        return getattr(b, op)(x, axis=axis, keepdims=keepdim)
+
+    return translated
 
 
-RULES["max.other"] = lambda b, x, other: b.binary("maximum", x, other)
-RULES["min.other"] = lambda b, x, other: b.binary("minimum", x, other)
+def _with_index(op: str):
+    def translated(b: Body, x, axis, keepdim=False):
+        return _reduced(b, x, op, [axis], keepdim), _arg(f"arg{op}")(b, x, axis, keepdim)
+
+    return translated
 
 
-@rule("max.dim")
-def max_dim(b: Body, x, axis, keepdim=False):
-    return _with_index(b, "max", x, axis, keepdim)
+def _binary(op: str):
+    return lambda b, x, other: b.binary(op, x, other)
 
 
-@rule("min.dim")
-def min_dim(b: Body, x, axis, keepdim=False):
-    return _with_index(b, "min", x, axis, keepdim)
+for _op in ("max", "min"):
+    RULES[f"{_op}.other"] = _binary(f"{_op}imum")
+    RULES[f"{_op}.dim"] = _with_index(_op)
+    RULES[f"arg{_op}.default"] = _arg(f"arg{_op}")
 
 
-def _with_index(b: Body, op: str, x: Var, axis: int, keepdim: bool):
-    if not x.type.rank:
-        return b.identity(x), b.filled(_index_type(b), 0)
-    return _extreme(b, op, x, [axis], keepdim), _arg(b, f"arg{op}", x, axis, keepdim)
+def _spread(op: str):
+    """Without axes the second argument is whether it is unbiased."""
+
+    def translated(b: Body, x, axes=None, unbiased=True, keepdim=False, *, correction=None):
+        if isinstance(axes, bool):
+            axes, unbiased = None, axes
+        correction = int(unbiased) if correction is None else correction
+        if correction != int(correction):
+            raise Untranslatable("a correction that is no integer")
+        return _reduced(b, x, op, axes, keepdim, correction=int(correction))
+
+    return translated
 
 
-def _index_type(b: Body):
-    found = b.expected[1]
-    assert found is not None
-    return found
+def _with_mean(spread: Callable[..., Var]):
+    def translated(b: Body, x, axes=None, *, correction=None, keepdim=False):
+        found = spread(b, x, axes, correction=correction, keepdim=keepdim)
+        return found, _reduced(b, x, "mean", axes, keepdim)
 
-
-@rule("argmax.default")
-def argmax(b: Body, x, axis=None, keepdim=False):
-    return _arg(b, "argmax", x, axis, keepdim)
-
-
-RULES["argmin.default"] = lambda b, x, axis=None, keepdim=False: _arg(b, "argmin", x, axis, keepdim)
-
-
-def _arg(b: Body, op: str, x: Var, axis, keepdim: bool) -> Var:
-    if x.dtype is boolean:
-        x = b.cast(x, dtype=i64)
-    if not x.type.rank:
-        return b.filled(b.out, 0)
-    return getattr(b, op)(x, axis=axis, keepdims=keepdim)
-
-
-@rule("any.default", "any.dim", "any.dims")
-def any_(b: Body, x, axes=None, keepdim=False):
-    return _reduced(b, "any", x, axes, keepdim)
-
-
-@rule("all.default", "all.dim", "all.dims")
-def all_(b: Body, x, axes=None, keepdim=False):
-    return _reduced(b, "all", x, axes, keepdim)
-
-
-def spread(b: Body, op: str, x: Var, axes, correction, keepdim: bool) -> Var:
-    correction = 1 if correction is None else correction
-    if correction != int(correction):
-        raise Untranslatable("a correction that is no integer")
-    return _reduced(b, op, x, axes, keepdim, correction=int(correction))
+    return translated
 
 
 for _op in ("var", "std"):
-    RULES[f"{_op}.correction"] = (
-        lambda op: (
-            lambda b, x, axes=None, *, correction=None, keepdim=False: spread(
-                b, op, x, axes, correction, keepdim
-            )
-        )
-    )(_op)
-    RULES[f"{_op}.dim"] = (
-        lambda op: (
-            lambda b, x, axes=None, unbiased=True, keepdim=False: spread(
-                b, op, x, axes, int(unbiased), keepdim
-            )
-        )
-    )(_op)
-    RULES[f"{_op}.default"] = (
-        lambda op: lambda b, x, unbiased=True: spread(b, op, x, None, int(unbiased), False)
-    )(_op)
+    rule(f"{_op}.correction", f"{_op}.dim", f"{_op}.default")(_spread(_op))
+    rule(f"{_op}_mean.correction")(_with_mean(_spread(_op)))
 
 
-@rule("var_mean.correction")
-def var_mean(b: Body, x, axes=None, *, correction=None, keepdim=False):
-    return spread(b, "var", x, axes, correction, keepdim), _reduced(b, "mean", x, axes, keepdim)
-
-
-@rule("std_mean.correction")
-def std_mean(b: Body, x, axes=None, *, correction=None, keepdim=False):
-    return spread(b, "std", x, axes, correction, keepdim), _reduced(b, "mean", x, axes, keepdim)
-
-
-@rule("logsumexp.default")
-def logsumexp(b: Body, x, axes, keepdim=False):
-    return _reduced(b, "logsumexp", x, axes, keepdim)
-
-
-@rule("linalg_vector_norm.default")
-def vector_norm(b: Body, x, p=2, axes=None, keepdim=False, *, dtype=None):
-    return norm_of(b, x, p, axes, keepdim)
-
-
-@rule("norm.ScalarOpt_dim", "norm.Scalar")
-def norm(b: Body, x, p=2, axes=None, keepdim=False):
-    return norm_of(b, x, 2 if p is None else p, axes, keepdim)
-
-
-def norm_of(b: Body, x: Var, p, axes, keepdim: bool) -> Var:
-    x = b.to(x, b.out.dtype)
+@rule("linalg_vector_norm.default", "norm.ScalarOpt_dim", "norm.Scalar")
+def norm(b: Body, x, p=2, axes=None, keepdim=False, *, dtype=None):
+    p, x = 2 if p is None else p, b.to(x, b.out.dtype)
     if p in (1, 2, float("inf")):
-        return _reduced(b, "norm", x, axes, keepdim, p=float(p))
+        return _reduced(b, x, "norm", axes, keepdim, p=float(p))
     if p == 0:
         counted = b.cast(b.not_equal(x, 0.0), dtype=b.out.dtype)
-        return _reduced(b, "sum", counted, axes, keepdim)
+        return _reduced(b, counted, "sum", axes, keepdim)
     if p == float("-inf"):
-        return _reduced(b, "min", b.abs(x), axes, keepdim)
+        return _reduced(b, b.abs(x), "min", axes, keepdim)
     x = b.to(x, f32) if x.dtype.is_half else x  # powers overflow soon
-    powers = _reduced(b, "sum", b.pow(b.abs(x), float(p)), axes, keepdim)
+    powers = _reduced(b, b.pow(b.abs(x), float(p)), "sum", axes, keepdim)
     if p < 0:
         return b.pow(powers, 1.0 / p)
     none = b.equal(powers, 0.0)  # where the root has no slope, and PyTorch gives 0
     return b.where(none, 0.0, b.pow(b.where(none, 1.0, powers), 1.0 / p))
 
 
-@rule("cumsum.default")
-def cumsum(b: Body, x, axis, *, dtype=None):
-    return _scanned(b, "cumsum", x, axis)
+def _along(op: str):
+    """In the result's type where that is a float."""
+
+    @of_rows
+    def translated(b: Body, x, axis, *_, **__):
+        x = _raised(b, x)
+        return getattr(b, op)(b.cast(x, dtype=i64) if x.dtype is boolean else x, axis=axis)
+
+    return translated
 
 
-@rule("cumprod.default")
-def cumprod(b: Body, x, axis, *, dtype=None):
-    return _scanned(b, "cumprod", x, axis)
-
-
-def _scanned(b: Body, op: str, x: Var, axis: int) -> Var:
-    if not x.type.rank:
-        return b.identity(b.to(x, b.out.dtype))
-    x = _raised(b, x) if x.dtype is not boolean else b.cast(x, dtype=i64)
-    return getattr(b, op)(x, axis=axis_of(axis, x.type.rank))
-
-
-@rule("softmax.int", "_softmax.default", "special_softmax.int")
-def softmax(b: Body, x, axis, *_, **__):
-    return _along(b, "softmax", x, axis)
-
-
-@rule("log_softmax.int", "_log_softmax.default", "special_log_softmax.int")
-def log_softmax(b: Body, x, axis, *_, **__):
-    return _along(b, "log_softmax", x, axis)
-
-
-def _along(b: Body, op: str, x: Var, axis: int) -> Var:
-    x = b.to(x, b.out.dtype)
-    if not x.type.rank:
-        return b.reshape(getattr(b, op)(b.reshape(x, shape=[1])), shape=[])
-    return getattr(b, op)(x, axis=axis)
+for _op in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"):
+    RULES[f"{_op}.default"] = _along(_op)
+for _op in ("softmax", "log_softmax"):
+    rule(f"{_op}.int", f"_{_op}.default", f"special_{_op}.int")(_along(_op))
 
 
 @rule("_softmax_backward_data.default")
@@ -218,41 +154,36 @@ def log_softmax_backward(b: Body, gy, y, axis, _):
     return b.log_softmax_grad(y, gy, axis=axis)
 
 
-@rule("sort.default")
-def sort(b: Body, x, axis=-1, descending=False):
-    if not x.type.rank:
-        return b.identity(x), b.filled(_index_type(b), 0)
-    return b.sort(x, axis=axis, descending=descending)
-
-
-@rule("sort.stable")
-def sort_stable(b: Body, x, *, stable=None, dim=-1, descending=False):
-    return sort(b, x, dim, descending)
+@rule("sort.default", "sort.stable")
+@of_rows
+def sort(b: Body, x, dim=-1, descending=False, *, stable=None):
+    return b.sort(x, axis=dim, descending=descending)
 
 
 @rule("argsort.default")
+@of_rows
 def argsort(b: Body, x, axis=-1, descending=False):
     return b.argsort(x, axis=axis, descending=descending)
 
 
 @rule("topk.default")
+@of_rows
 def topk(b: Body, x, k, axis=-1, largest=True, sorted=True):
-    if not x.type.rank:
-        return b.reshaped(x, b.out.shape), b.filled(_index_type(b), 0)
     return b.top_k(x, k=k, axis=axis, largest=largest, sorted=sorted)
 
 
 @rule("kthvalue.default")
+@of_rows
 def kthvalue(b: Body, x, k, axis=-1, keepdim=False):
-    return _kth(b, x, k - 1, axis, keepdim)
+    both = (b.select(t, index=k - 1, axis=axis) for t in b.sort(x, axis=axis))
+    return tuple(b.unsqueeze(t, axes=[axis]) if keepdim else t for t in both)
 
 
 @rule("median.dim")
+@of_rows
 def median_dim(b: Body, x, axis=-1, keepdim=False):
     """The lower of two in the middle; the first NaN, if there is one."""
-    if not x.type.rank:
-        return _kth(b, x, 0, axis, keepdim)
-    values, indices = _kth(b, x, (x.shape[axis] - 1) // 2, axis, keepdim)
+    values, indices = kthvalue(b, x, (x.shape[axis] + 1) // 2, axis, keepdim)
     if not x.dtype.is_float:
         return values, indices
     flags = b.isnan(x)
@@ -263,44 +194,4 @@ def median_dim(b: Body, x, axis=-1, keepdim=False):
 
 @rule("median.default")
 def median(b: Body, x):
-    flat = b.reshape(x, shape=[x.type.size])
-    b.expected = (b.out, None)
-    return median_dim(b, flat, 0)[0]
-
-
-def _kth(b: Body, x: Var, k, axis: int, keepdim: bool) -> tuple[Var, Var]:
-    if not x.type.rank:
-        return b.identity(x), b.filled(_index_type(b), 0)
-    both = (b.select(t, index=k, axis=axis) for t in b.sort(x, axis=axis))
-    first, second = (b.unsqueeze(t, axes=[axis]) if keepdim else t for t in both)
-    return first, second
-
-
-@rule("logcumsumexp.default")
-def logcumsumexp(b: Body, x, axis):
-    return b.logcumsumexp(x, axis=axis) if x.type.rank else b.identity(x)
-
-
-def _running(op: str):
-    def translated(b: Body, x, axis):
-        if not x.type.rank:
-            return b.identity(x), b.filled(_index_type(b), 0)
-        return getattr(b, op)(b.cast(x, dtype=i64) if x.dtype is boolean else x, axis=axis)
-
-    return translated
-
-
-RULES["cummax.default"], RULES["cummin.default"] = _running("cummax"), _running("cummin")
-
-
-@rule("diff.default")
-def diff(b: Body, x, n=1, axis=-1, prepend=None, append=None):
-    axis = axis_of(axis, x.type.rank)
-    parts = [t for t in (prepend, x, append) if t is not None]
-    x = b.concat(*parts, axis=axis) if len(parts) > 1 else x
-    for _ in range(n):
-        size = x.shape[axis]
-        later = b.slice(x, starts=[1], ends=[size], axes=[axis])
-        earlier = b.slice(x, starts=[0], ends=[size - 1], axes=[axis])
-        x = (b.logical_xor if x.dtype is boolean else b.sub)(later, earlier)
-    return x
+    return median_dim(b, b.reshape(x, shape=[x.type.size]), 0)[0]

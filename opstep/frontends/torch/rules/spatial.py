@@ -263,29 +263,3 @@ def im2col(b: Body, x, *window):
 def col2im(b: Body, x, size, *window):
     attrs = _windows(*window)
     return batched(b, x, 1, lambda x: b.col2im(x, size=list(size), **attrs))
-
-
-@rule("pixel_shuffle.default")
-def pixel_shuffle(b: Body, x, factor):
-    *batch, c, h, w = x.shape
-    k, n = factor, len(batch)
-    wide = b.reshape(x, shape=[*batch, c // (k * k), k, k, h, w])
-    perm = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
-    return b.reshape(b.transpose(wide, perm=perm), shape=list(b.out.shape))
-
-
-@rule("pixel_unshuffle.default")
-def pixel_unshuffle(b: Body, x, factor):
-    *batch, c, h, w = x.shape
-    k, n = factor, len(batch)
-    wide = b.reshape(x, shape=[*batch, c, h // k, k, w // k, k])
-    perm = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
-    return b.reshape(b.transpose(wide, perm=perm), shape=list(b.out.shape))
-
-
-@rule("channel_shuffle.default", "native_channel_shuffle.default")
-def channel_shuffle(b: Body, x, groups):
-    n, c, *rest = x.shape
-    wide = b.reshape(x, shape=[n, groups, c // groups, *rest])
-    perm = [0, 2, 1, *range(3, x.type.rank + 1)]
-    return b.reshape(b.transpose(wide, perm=perm), shape=list(x.shape))
