@@ -18,15 +18,9 @@ LAST = (1 << 63) - 1  # the end of a slice that has none
 @rule(
     "view.default", "reshape.default", "_unsafe_view.default", "view_copy.default",
     "flatten.using_ints", "unflatten.int", "_reshape_alias.default", "view_as.default",
+    "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "unsqueeze_copy.default",
 )  # fmt: skip
 def view(b: Body, x, *_, **__):
-    return b.reshaped(x, b.out.shape)
-
-
-@rule(
-    "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "unsqueeze_copy.default"
-)
-def view_with_ones(b: Body, x, *_):
     return b.reshaped(x, b.out.shape)
 
 
@@ -315,24 +309,13 @@ def full(b: Body, *arguments: Any, **_):
 RULES["full_like.default"] = lambda b, x, value, **_: full(b, value)
 
 
-@rule(
-    "zeros.default", "zeros_like.default", "new_zeros.default", "_efficientzerotensor.default"
-)  # fmt: skip
-def zeros(b: Body, *_, **__):
-    return b.filled(b.out, 0)
-
-
-@rule("ones.default", "ones_like.default", "new_ones.default")
-def ones(b: Body, *_, **__):
-    return b.filled(b.out, 1)
-
-
-@rule(
-    "empty.memory_format", "empty_like.default", "new_empty.default", "empty_strided.default",
-    "new_empty_strided.default", "empty_permuted.default",
-)  # fmt: skip
-def empty(b: Body, *_, **__):
-    return b.filled(b.out, 0)
+for _value, _names in (
+    (0, "zeros.default zeros_like.default new_zeros.default _efficientzerotensor.default"),
+    (1, "ones.default ones_like.default new_ones.default"),
+    (0, "empty.memory_format empty_like.default new_empty.default empty_strided.default"),
+    (0, "new_empty_strided.default empty_permuted.default"),
+):
+    rule(*_names.split())(partial(lambda value, b, *_, **__: b.filled(b.out, value), _value))
 
 
 @rule("fill.Scalar", "fill.Tensor")
@@ -342,12 +325,7 @@ def fill(b: Body, x, value):
 
 @rule("arange.default", "arange.start", "arange.start_step")
 def arange(b: Body, *bounds, **_):
-    start, step = 0, 1
-    if len(bounds) > 1:
-        start = bounds[0]
-    if len(bounds) > 2:
-        step = bounds[2]
-    return _counted(b, start, step)
+    return _counted(b, bounds[0] if len(bounds) > 1 else 0, bounds[2] if len(bounds) > 2 else 1)
 
 
 @rule("prims::iota.default")

@@ -54,30 +54,21 @@ def cross_entropy(b: Body, x, target, weight=None, reduction=1, ignore_index=-10
     return b.softmax_cross_entropy(x, as_index(b, target), weight, **attrs)
 
 
-def _loss(op: str):
-    def translated(b: Body, x, target, reduction=1, *rest):
-        return getattr(b, op)(x, target, reduction=_REDUCTIONS[reduction])
+def _loss(op: str, *names: str):
+    """Of two tensors; `names`: of numbers behind the reduction."""
+
+    def translated(b: Body, x, target, reduction=1, *rest, **attrs):
+        attrs |= dict(zip(names, map(float, rest), strict=False))
+        return getattr(b, op)(x, target, reduction=_REDUCTIONS[reduction], **attrs)
 
     return translated
 
 
-for _name in ("mse_loss", "l1_loss"):
-    rule(f"{_name}.default")(_loss(_name))
-
-
-@rule("smooth_l1_loss.default")
-def smooth_l1_loss(b: Body, x, target, reduction=1, beta=1.0):
-    return b.smooth_l1_loss(x, target, reduction=_REDUCTIONS[reduction], beta=float(beta))
-
-
-@rule("huber_loss.default")
-def huber_loss(b: Body, x, target, reduction=1, delta=1.0):
-    return b.huber_loss(x, target, reduction=_REDUCTIONS[reduction], delta=float(delta))
-
-
-@rule("kl_div.default")
-def kl_div(b: Body, x, target, reduction=1, *, log_target=False):
-    return b.kl_div(x, target, reduction=_REDUCTIONS[reduction], log_target=log_target)
+rule("mse_loss.default")(_loss("mse_loss"))
+rule("l1_loss.default")(_loss("l1_loss"))
+rule("kl_div.default")(_loss("kl_div"))
+rule("smooth_l1_loss.default")(_loss("smooth_l1_loss", "beta"))
+rule("huber_loss.default")(_loss("huber_loss", "delta"))
 
 
 @rule("binary_cross_entropy.default")

@@ -15,8 +15,8 @@ from opstep.runtime.ir.types import DType, TensorType, boolean, f32, i64, promot
 # By the name of ours, ATen's names. Ops of one operand in the result's element type:
 UNARY = """abs:abs,absolute acos:acos,arccos acosh asin:asin,arcsin asinh atan:atan,arctan atanh
     ceil cos cosh digamma erf erfc erfinv exp exp2 expm1:expm1,special_expm1 floor lgamma log
-    log10 log1p log2 mish neg:neg,negative reciprocal relu rsqrt sigmoid silu sin sinh sqrt square tan tanh
-    trunc:trunc,fix hard_sigmoid:hardsigmoid hard_swish:hardswish identity:positive"""
+    log10 log1p log2 mish neg:neg,negative reciprocal relu rsqrt sigmoid silu sin sinh sqrt square
+    tan tanh trunc:trunc,fix hard_sigmoid:hardsigmoid hard_swish:hardswish identity:positive"""
 BINARY = """atan2 bitwise_and:bitwise_and,__and__ bitwise_or:bitwise_or,__or__
     bitwise_xor:bitwise_xor,__xor__ copysign div:div,true_divide,divide fmod hypot logaddexp maximum
     minimum mul:mul,multiply pow xlogy floor_div:floor_divide rem:remainder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from opstep.frontends.torch.body import Body, Var
@@ -16,11 +16,11 @@ def each(value: Any, count: int) -> list:
     return listed * count if len(listed) == 1 else listed
 
 
-def batched(b: Body, x: Var, axes: int, op: Callable[[Var], Any]) -> Any:
-    """Op of x, to which an axis of samples is added for a moment where it has none."""
-    if x.type.rank == axes + 2:
-        return op(x)
-    found = op(b.unsqueeze(x, axes=[0]))
+def batched(b: Body, axes: int, op: Callable[..., Any], *xs: Var) -> Any:
+    """Op of operands, to which an axis of samples is added for a moment where they have none."""
+    if xs[0].type.rank == axes + 2:
+        return op(*xs)
+    found = op(*(b.unsqueeze(x, axes=[0]) for x in xs))
     if isinstance(found, Var):
         return b.squeeze(found, axes=[0])
     return tuple(b.squeeze(t, axes=[0]) for t in found)
@@ -29,17 +29,21 @@ def batched(b: Body, x: Var, axes: int, op: Callable[[Var], Any]) -> Any:
 # --- convolutions ---
 
 
+def _sides(n: int, **given: Any) -> dict[str, Any]:
+    """Attributes that have a number for each axis."""
+    return {name: each(value, n) for name, value in given.items()}
+
+
 @rule(
     *(f"conv{n}d.default" for n in (1, 2, 3)), *(f"conv{n}d.padding" for n in (1, 2, 3))
 )  # fmt: skip
 def conv(b: Body, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
     n = w.type.rank - 2
-    dilation = each(dilation, n)
     if isinstance(padding, str):
-        padding = _named_padding(padding, w.shape[2:], dilation)
-    attrs = {"stride": each(stride, n), "padding": each(padding, n), "dilation": dilation}
+        padding = _named_padding(padding, w.shape[2:], each(dilation, n))
+    attrs = _sides(n, stride=stride, padding=padding, dilation=dilation)
     op = getattr(b, f"conv{n}d")
-    return batched(b, x, n, lambda x: op(x, w, bias, **attrs, groups=groups))
+    return batched(b, n, lambda x: op(x, w, bias, **attrs, groups=groups), x)
 
 
 def _named_padding(name: str, kernel, dilation) -> list[int]:
@@ -52,16 +56,11 @@ def _named_padding(name: str, kernel, dilation) -> list[int]:
 
 
 @rule("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
-def conv_transpose(
-    b: Body, x, w, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
+def conv_transpose(b: Body, x, w, bias=None, stride=1, padding=0, more=0, groups=1, dilation=1):
     n = w.type.rank - 2
-    attrs = {
-        "stride": each(stride, n), "padding": each(padding, n), "dilation": each(dilation, n),
-        "output_padding": each(output_padding, n),
-    }  # fmt: skip
+    attrs = _sides(n, stride=stride, padding=padding, dilation=dilation, output_padding=more)
     op = getattr(b, f"conv_transpose{n}d")
-    return batched(b, x, n, lambda x: op(x, w, bias, **attrs, groups=groups))
+    return batched(b, n, lambda x: op(x, w, bias, **attrs, groups=groups), x)
 
 
 @rule("convolution.default")
@@ -77,8 +76,7 @@ def convolution_backward(
     mask,
 ):  # fmt: skip
     n = w.type.rank - 2
-    attrs = {"stride": each(stride, n), "padding": each(padding, n),
-             "dilation": each(dilation, n), "groups": groups}  # fmt: skip
+    attrs = _sides(n, stride=stride, padding=padding, dilation=dilation) | {"groups": groups}
     small, large = (x, gy) if transposed else (gy, x)
     weight_grad = getattr(b, f"conv{n}d_weight_grad")
     gx = gw = g_bias = None
@@ -98,57 +96,42 @@ def convolution_backward(
 # --- pools ---
 
 
-def _window(n: int, kernel, stride, padding, dilation: Any = 1, ceil_mode=False) -> dict[str, Any]:
-    kernel = each(kernel, n)
-    stride = each(stride, n) if stride else kernel
-    if stride == kernel:
-        stride = None
-    found = {"kernel": kernel, "stride": stride, "padding": each(padding, n)}
-    found["ceil_mode"] = bool(ceil_mode)
-    return found if dilation is None else {**found, "dilation": each(dilation, n)}
+# What a window has behind its size, where that is not given.
+_MAX = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False}
+_AVG = {
+    "stride": None, "padding": 0, "ceil_mode": False, "count_include_pad": True,
+    "divisor_override": None,
+}  # fmt: skip
 
 
-def _max_pool(n: int, suffix: str):
-    def translated(b: Body, x, kernel, stride=None, padding=0, dilation=1, ceil_mode=False):
-        window = _window(n, kernel, stride, padding, dilation, ceil_mode)
-        op = getattr(b, f"max_pool{n}d{suffix}")
-        return batched(b, x, n, lambda x: op(x, **window))
+def _window(n: int, default: dict[str, Any], given: Sequence[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {**default, **dict(zip(("kernel", *default), given, strict=False))}
+    sides = {k: each(found[k], n) for k in ("kernel", "padding", "dilation") if k in found}
+    stride = each(found["stride"], n) if found["stride"] else sides["kernel"]
+    return found | sides | {"stride": None if stride == sides["kernel"] else stride}
+
+
+def _pool(op: str, n: int, default: dict[str, Any]):
+    def translated(b: Body, x, *given):
+        window = _window(n, default, given)
+        return batched(b, n, lambda x: getattr(b, op)(x, **window), x)
 
     return translated
 
 
 def _max_pool_backward(n: int):
-    def translated(b: Body, gy, x, kernel, stride, padding, dilation, ceil_mode, _):
+    def translated(b: Body, gy, x, *given):
         """The indices are those of the largest elements, which ours finds again."""
-        window = _window(n, kernel, stride, padding, dilation, ceil_mode)
-        op = getattr(b, f"max_pool{n}d_grad")
-        if x.type.rank == n + 2:
-            return op(gy, x, **window)
-        return b.squeeze(op(*(b.unsqueeze(t, axes=[0]) for t in (gy, x)), **window), axes=[0])
-
-    return translated
-
-
-def _avg_pool(n: int):
-    def translated(
-        b: Body, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-        divisor_override=None,
-    ):  # fmt: skip
-        window = _window(n, kernel, stride, padding, None, ceil_mode)
-        counted = {"count_include_pad": count_include_pad, "divisor_override": divisor_override}
-        op = getattr(b, f"avg_pool{n}d")
-        return batched(b, x, n, lambda x: op(x, **window, **counted))
+        window = _window(n, _MAX, given)
+        return batched(b, n, lambda *xs: getattr(b, f"max_pool{n}d_grad")(*xs, **window), gy, x)
 
     return translated
 
 
 def _avg_pool_backward(n: int):
-    def translated(b: Body, gy, x, kernel, stride, padding, ceil_mode, counted, divisor):
-        window = _window(n, kernel, stride, padding, None, ceil_mode)
-        op = getattr(b, f"avg_pool{n}d_grad")
-        attrs = {"count_include_pad": counted, "divisor_override": divisor}
-        size = list(x.shape[-n:])
-        return batched(b, gy, n, lambda gy: op(gy, size=size, **window, **attrs))
+    def translated(b: Body, gy, x, *given):
+        window = _window(n, _AVG, given) | {"size": list(x.shape[-n:])}
+        return batched(b, n, lambda gy: getattr(b, f"avg_pool{n}d_grad")(gy, **window), gy)
 
     return translated
 
@@ -159,7 +142,7 @@ def _adaptive(n: int, kind: str):
         if kind == "avg" and size == [1, 1] and x.type.rank == 4:
             return b.global_avg_pool2d(x)
         op = getattr(b, f"adaptive_{kind}_pool{n}d")
-        return batched(b, x, n, lambda x: op(x, output_size=size))
+        return batched(b, n, lambda x: op(x, output_size=size), x)
 
     return translated
 
@@ -167,16 +150,16 @@ def _adaptive(n: int, kind: str):
 def _adaptive_backward(n: int):
     def translated(b: Body, gy, x):
         op = getattr(b, f"adaptive_avg_pool{n}d_grad")
-        return batched(b, gy, n, lambda gy: op(gy, size=list(x.shape[-n:])))
+        return batched(b, n, lambda gy: op(gy, size=list(x.shape[-n:])), gy)
 
     return translated
 
 
 for _n in (1, 2, 3):
-    RULES[f"max_pool{_n}d.default"] = _max_pool(_n, "")
-    RULES[f"max_pool{_n}d_with_indices.default"] = _max_pool(_n, "_with_indices")
+    for _op in (f"max_pool{_n}d", f"max_pool{_n}d_with_indices"):
+        RULES[f"{_op}.default"] = _pool(_op, _n, _MAX)
     RULES[f"max_pool{_n}d_with_indices_backward.default"] = _max_pool_backward(_n)
-    RULES[f"avg_pool{_n}d.default"] = _avg_pool(_n)
+    RULES[f"avg_pool{_n}d.default"] = _pool(f"avg_pool{_n}d", _n, _AVG)
     RULES[f"avg_pool{_n}d_backward.default"] = _avg_pool_backward(_n)
     for _prefix in ("", "_"):
         RULES[f"{_prefix}adaptive_avg_pool{_n}d.default"] = _adaptive(_n, "avg")
@@ -248,18 +231,16 @@ def _sampling(x: Var, mode, padding, align_corners) -> dict[str, Any]:
     return {"mode": modes[mode], "padding_mode": paddings[padding], "align_corners": align_corners}
 
 
-def _windows(kernel, dilation, padding, stride) -> dict[str, list[int]]:
-    given = {"kernel": kernel, "dilation": dilation, "padding": padding, "stride": stride}
-    return {k: each(v, 2) for k, v in given.items()}
+_WINDOW = ("kernel", "dilation", "padding", "stride")
 
 
 @rule("im2col.default")
 def im2col(b: Body, x, *window):
-    attrs = _windows(*window)
-    return batched(b, x, 2, lambda x: b.im2col(x, **attrs))
+    attrs = _sides(2, **dict(zip(_WINDOW, window, strict=True)))
+    return batched(b, 2, lambda x: b.im2col(x, **attrs), x)
 
 
 @rule("col2im.default")
 def col2im(b: Body, x, size, *window):
-    attrs = _windows(*window)
-    return batched(b, x, 1, lambda x: b.col2im(x, size=list(size), **attrs))
+    attrs = _sides(2, **dict(zip(_WINDOW, window, strict=True)))
+    return batched(b, 1, lambda x: b.col2im(x, size=list(size), **attrs), x)
