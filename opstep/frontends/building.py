@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from opstep.runtime.ir.dims import Dim, Expr
-from opstep.runtime.ir.graph import Apply, Attr, Binding, Name, same_value
+from opstep.runtime.ir.graph import Attr, Name, same_value
 from opstep.runtime.ir.op import Ref
-from opstep.runtime.ir.types import DType
-from opstep.runtime.transforms.builder import Builder, Operand, Var, written
+from opstep.runtime.ir.types import DType, TensorType, i32
+from opstep.runtime.transforms.builder import Builder, Operand, Var
 
 Number = int | float
+INDEX = TensorType(i32, ())  # of a loop's turns
+
+
+class Part(Protocol):
+    """A graph that a body calls."""
+
+    name: str
+    results: Sequence[Var]
+
+
+# Makes a graph with this title and these inputs, or finds one that does the same.
+MakePart = Callable[
+    [str, Sequence[tuple[str, TensorType]], Callable[..., Sequence[Var]]], Part
+]  # fmt: skip
+# From a body, the number of a turn and what is carried: what of it changes.
+Turn = Callable[[Any, Var, dict[str, Var]], dict[str, Var]]
 
 
 class GraphBuilder(Builder):
-    """Statements of a graph; ``b.add(x, y)`` appends one."""
+    """Statements of a graph; ``b.add(x, y)`` appends one. `part` makes a graph to be called."""
+
+    part: MakePart
 
     def __init__(self, used_names: set[str], reserved: set[str], seen: set[str]):
         """`reserved`: names that no value has, as tensors do; `seen`: those of all values."""
@@ -35,15 +53,43 @@ class GraphBuilder(Builder):
         return super().apply(op, operands, kept, name)
 
     def control(
-        self, op: str, operands: Sequence[Operand], results: Sequence[Any],
+        self, op: str, operands: Sequence[Operand], results: Sequence[TensorType],
         graphs: Mapping[str, Any],
     ) -> list[Var]:  # fmt: skip
         """Control flow: `graphs` are the names of the graphs it calls, by attribute."""
-        made = [Var(self.fresh(f"{self.prefix}_{op}"), t) for t in results]
-        bindings = tuple(Binding(Name(v.name), None) for v in made)
         attrs = tuple(Attr(Name(k), _graph(g)) for k, g in graphs.items())
-        self.statements.append(Apply(bindings, Name(op), written(operands), attrs, self.at))
-        return made
+        stem = f"{self.prefix}_{op}"
+        return Builder.call(self, op, operands, [(stem, t) for t in results], attrs)
+
+    def titled(self, name: str, value: Var) -> Var:
+        """A value that is to have this name, where names are given at the end."""
+        return value
+
+    def over_time(
+        self, title: str, length: Dim, carried: Mapping[str, Var], turn: Turn, down: bool
+    ) -> dict[str, Var]:
+        """What is carried, at the end of a loop over the steps. `turn` gives what changes; `down`:
+        from the last step to the first.
+        """
+        inputs = [("t", INDEX), *((n, v.type) for n, v in carried.items())]
+
+        def goes_on(b: Any, t: Var, *_: Var) -> list[Var]:
+            op, limit = ("greater_equal", 0) if down else ("less", b.size(length, i32))
+            return [b.named("more", op, t, limit)]
+
+        def body(b: Any, t: Var, *values: Var) -> list[Var]:
+            known = dict(zip(carried, values, strict=True))
+            known |= turn(b, t, known)
+            return [b.named("next", "sub" if down else "add", t, 1), *known.values()]
+
+        test = self.part(f"{title}_more", inputs, goes_on)
+        inner = self.part(f"{title}_turn", inputs, body)
+        last = self.size(length - 1, i32) if down else 0
+        types = [v.type for v in inner.results]
+        graphs = {"test": test.name, "body": inner.name}
+        t, *found = self.control("while", [last, *carried.values()], types, graphs)
+        self.titled("t", t)
+        return {n: self.titled(n, v) for n, v in zip(carried, found, strict=True)}
 
     # --- what rules need again and again ---
 

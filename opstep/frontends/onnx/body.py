@@ -16,13 +16,7 @@ class Part(NamedTuple):
     """A graph that a body calls."""
 
     name: str
-    results: list[TensorType]
-
-
-# Makes a graph with this title and these inputs, or finds one that does the same.
-MakePart = Callable[
-    [str, Sequence[tuple[str, TensorType]], Callable[..., Sequence[Var]]], Part
-]  # fmt: skip
+    results: list[Var]
 
 
 class Body(GraphBuilder):
@@ -33,7 +27,6 @@ class Body(GraphBuilder):
     outputs: tuple[bool, ...] = (True,)
     opset = 0
     constant: Callable[[Known], Var]  # a value that is known, written down
-    part: MakePart  # a graph to be called
 
     def wants(self, result: int) -> bool:
         """Whether anything reads this result of the node."""

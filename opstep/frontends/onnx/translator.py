@@ -312,7 +312,7 @@ class Scope(Values):
         used = {t for s in inner.body.statements for t in symbols_of(s)}
         if not used <= bound_symbols(given):
             raise Untranslatable("a size that no operand has alone")
-        return Part(inner.shared(title, results, given), [v.type for v in results])
+        return Part(inner.shared(title, results, given), results)
 
     def call(
         self, function: FunctionProto | Outlined, inputs: Sequence[Any], attrs: Mapping[str, Any]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
+from opstep.frontends.building import GraphBuilder
 from opstep.frontends.torch.errors import Disagreement, Untranslatable
 from opstep.kernels.rules.literals import limits
 from opstep.runtime.ir.calls import literal_fault
@@ -20,11 +21,10 @@ from opstep.runtime.ir.graph import (
     Name,
     Provenance,
     names_read,
-    same_value,
 )
-from opstep.runtime.ir.op import OPS, Mismatch, Ref
+from opstep.runtime.ir.op import OPS, Mismatch
 from opstep.runtime.ir.types import DType, TensorType, boolean, f32
-from opstep.runtime.transforms.builder import Builder, Operand, Var, written
+from opstep.runtime.transforms.builder import Var
 
 Number = int | float | bool
 BOOLEAN = {  # what arithmetic of bools is
@@ -32,21 +32,7 @@ BOOLEAN = {  # what arithmetic of bools is
 }  # fmt: skip
 
 
-class Part(Protocol):
-    """A graph that a body calls."""
-
-    name: str
-    inputs: list[Var]
-    results: list[Var]
-
-
-# Makes a graph with this title and these inputs, or finds one that does the same.
-MakePart = Callable[
-    [str, Sequence[tuple[str, TensorType]], Callable[..., Sequence[Var]]], Part
-]  # fmt: skip
-
-
-class Body(Builder):
+class Body(GraphBuilder):
     """Statements whose values are numbered (``%3``): two bodies that do the same are equal, and
     names are given at the end (`naming`). ``b.add(x, y)`` appends a statement, as in `Builder`.
 
@@ -58,12 +44,11 @@ class Body(Builder):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(set(), set(), set())
         self.expected: tuple[TensorType | None, ...] = ()
         self.used: tuple[bool, ...] = ()
         self.seeds: Iterator[int] = count()
         self.memory_order: list[int] | None = None
-        self.part: MakePart | None = None
         self.stems: dict[str, str] = {}
         self.repeated: dict[str, Var] = {}
         self._numbers = count()
@@ -73,33 +58,12 @@ class Body(Builder):
         self.stems[name] = stem.removeprefix(self.prefix + "_")
         return name
 
-    def apply(self, op: Any, operands: tuple, attrs: dict[str, Any], name: str = "") -> Any:
-        """`Builder.apply`; attributes that have their default value anyway are left out."""
-        kept = {k: v for k, v in attrs.items() if not _is_default(op, k, v)}
-        return super().apply(op, operands, kept, name)
-
     def value(self, type: TensorType, stem: str) -> Var:
         """A value that no statement here makes: an input, or the result of a call."""
         return Var(self.fresh(stem), type)
 
     def call(self, graph: str, operands: Sequence[Var], results: Sequence[TensorType]) -> list[Var]:
-        made = [self.value(t, graph) for t in results]
-        bindings = tuple(Binding(Name(v.name), None) for v in made)
-        self.statements.append(
-            Apply(bindings, Name(graph), tuple(Name(v.name) for v in operands), (), self.at)
-        )
-        return made
-
-    def control(
-        self, op: str, operands: Sequence[Operand], results: Sequence[Var],
-        graphs: Mapping[str, str],
-    ) -> list[Var]:  # fmt: skip
-        """Control flow: `graphs` are the names of the graphs it calls, by attribute."""
-        made = [self.value(r.type, op) for r in results]
-        bindings = tuple(Binding(Name(v.name), None) for v in made)
-        attrs = tuple(Attr(Name(k), Ref(g)) for k, g in graphs.items())
-        self.statements.append(Apply(bindings, Name(op), written(operands), attrs, self.at))
-        return made
+        return super().call(graph, operands, [(graph, t) for t in results])
 
     def foreign(
         self, op: str, operands: Sequence[Var], attrs: Mapping[str, Any], stems: Sequence[str],
@@ -161,10 +125,6 @@ class Body(Builder):
     def is_used(self, result: int) -> bool:
         return self.used[result]
 
-    def to(self, x: Any, dtype: DType) -> Any:
-        """x in that element type; numbers adapt by themselves."""
-        return self.to_dtype(x, dtype)
-
     def number(self, x: Any) -> Any:
         """An operand: a size, or minus one, becomes a scalar tensor, a bool 0 or 1."""
         if isinstance(x, Expr):
@@ -212,14 +172,10 @@ class Body(Builder):
         """An op of one operand, in the result's element type."""
         return self.apply(OPS[op], (self.to(x, self.out.dtype),), attrs)
 
-    def reshaped(self, x: Var, shape: Sequence[Dim]) -> Var:
-        return x if tuple(shape) == tuple(x.shape) else self.reshape(x, shape=list(shape))
-
     def broadcasted(self, x: Var, shape: Sequence[Dim]) -> Var:
-        if tuple(shape) == tuple(x.shape):
-            return x
-        y = self.broadcast(x, shape=list(shape))
-        self.repeated[y.name] = x
+        y = super().broadcasted(x, shape)
+        if y is not x:
+            self.repeated[y.name] = x
         return y
 
     def filled(self, type: TensorType, value: Number) -> Var:
@@ -241,12 +197,6 @@ class Body(Builder):
 def _alike(a: Provenance | None, b: Provenance | None) -> bool:
     """Whether two origins are of one Python line, called from the same lines."""
     return (a and a.frames) == (b and b.frames)
-
-
-def _is_default(op: Any, name: str, value: Any) -> bool:
-    spec = next((a for a in op.attrs if a.name == name), None)
-    listed = tuple(value) if isinstance(value, list) else value
-    return spec is not None and not spec.required and same_value(listed, spec.default)
 
 
 __all__ = ["Body", "Mismatch", "Number", "Var"]

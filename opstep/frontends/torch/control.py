@@ -7,11 +7,13 @@ from typing import Any
 
 from torch import fx
 
-from opstep.frontends.torch.body import Body, Part, Var
+from opstep.frontends.torch.body import Body, Var
+from opstep.frontends.torch.drafts import Draft
 from opstep.frontends.torch.errors import Untranslatable
+from opstep.runtime.ir.types import TensorType
 
 # The graph of a function, what it is called, and how many of its last inputs are results, too.
-Translate = Callable[[fx.GraphModule, str, int], Part]
+Translate = Callable[[fx.GraphModule, str, int], Draft]
 Argument = Callable[[Any], Any]  # an argument of a node as rules take it
 
 
@@ -21,9 +23,12 @@ def _function(node: fx.Node, place: int) -> fx.GraphModule:
     return getattr(named.graph.owning_module, str(named.target))
 
 
-def _check_results(first: Part, second: Part) -> None:
-    types = [[v.type for v in draft.results] for draft in (first, second)]
-    if types[0] != types[1]:
+def _types(part: Draft) -> list[TensorType]:
+    return [v.type for v in part.results]
+
+
+def _check_results(first: Draft, second: Draft) -> None:
+    if _types(first) != _types(second):
         raise Untranslatable("the functions of control flow give different types")
 
 
@@ -35,7 +40,7 @@ def cond(translate: Translate, node: fx.Node, body: Body, argument: Argument) ->
     other = translate(_function(node, 2), "else", 0)
     _check_results(then, other)
     graphs = {"then": then.name, "else": other.name}
-    return body.control("cond", (body.reshaped(pred, ()), *operands), then.results, graphs)
+    return body.control("cond", (body.reshaped(pred, ()), *operands), _types(then), graphs)
 
 
 def while_loop(translate: Translate, node: fx.Node, body: Body, argument: Argument) -> list[Var]:
@@ -45,10 +50,10 @@ def while_loop(translate: Translate, node: fx.Node, body: Body, argument: Argume
         raise Untranslatable("an operand of control flow that is no tensor")
     test = translate(_function(node, 0), "test", 0)
     inner = translate(_function(node, 1), "body", len(constant))
-    if [v.type for v in inner.results] != [v.type for v in inner.inputs]:
+    if _types(inner) != [v.type for v in inner.inputs]:
         raise Untranslatable("a loop that changes the types of its operands")
     graphs = {"test": test.name, "body": inner.name}
-    results = body.control("while", (*carried, *constant), inner.results, graphs)
+    results = body.control("while", (*carried, *constant), _types(inner), graphs)
     return results[: len(carried)]
 
 

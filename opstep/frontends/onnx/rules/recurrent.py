@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from opstep.frontends.onnx.body import Body, Var
 from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.registry import rule
-from opstep.runtime.ir.types import TensorType, i64
+from opstep.runtime.ir.types import i32
 
-INDEX = TensorType(i64, ())
 Activation = Callable[[Body, Var], Var]
 # What an activation has where a node leaves it out.
 ALPHAS = {
@@ -127,7 +126,7 @@ def _layer(b: Body, cell: Cell, operands: Mapping[str, Var], backwards: bool) ->
         kept = ("r", "b_r", "p", "lengths")
         carried = {n: given[n] for n in states} | {"y": y, "gates": gates}
         carried |= {n: given[n] for n in kept if n in given}
-        last = over_time(b, title, gates.shape[0], carried, turn, backwards)
+        last = b.over_time(title, gates.shape[0], carried, turn, backwards)
         return [last["y"], *(last[n] for n in states)]
 
     def turn(b: Body, t: Var, given: dict[str, Var]) -> dict[str, Var]:
@@ -144,32 +143,8 @@ def _layer(b: Body, cell: Cell, operands: Mapping[str, Var], backwards: bool) ->
     title = cell.name + ("_reverse" if backwards else "")
     part = b.part(title, [(n, v.type) for n, v in operands.items()], write)
     names = ["y", *states]
-    return dict(zip(names, b.called(part.name, list(operands.values()), part.results), strict=True))
-
-
-def over_time(
-    b: Body, title: str, length: Any, carried: Mapping[str, Var],
-    turn: Callable[[Body, Var, dict[str, Var]], dict[str, Var]], down: bool,
-) -> dict[str, Var]:  # fmt: skip
-    """What is carried, at the end of a loop over the steps. `turn` gives what changes; `down`: from
-    the last step to the first.
-    """
-    inputs = [("t", INDEX), *((n, v.type) for n, v in carried.items())]
-
-    def goes_on(b: Body, t: Var, *_: Var) -> list[Var]:
-        return [b.greater_equal(t, 0) if down else b.less(t, b.size(length, i64))]
-
-    def body(b: Body, t: Var, *values: Var) -> list[Var]:
-        known = dict(zip(carried, values, strict=True))
-        known |= turn(b, t, known)
-        return [b.named("next", "sub" if down else "add", t, 1), *known.values()]
-
-    test, inner = b.part(f"{title}_more", inputs, goes_on), b.part(f"{title}_turn", inputs, body)
-    count = b.size(length, i64)
-    first = 0 if not down else count - 1 if isinstance(count, int) else b.sub(count, 1)
-    graphs = {"test": test.name, "body": inner.name}
-    _, *found = b.control("while", [first, *carried.values()], inner.results, graphs)
-    return dict(zip(carried, found, strict=True))
+    types = [v.type for v in part.results]
+    return dict(zip(names, b.called(part.name, list(operands.values()), types), strict=True))
 
 
 class _Form(NamedTuple):
@@ -230,7 +205,7 @@ def _run(
         if peepholes is not None:
             operands["p"] = b.select(peepholes, index=side)
         if lengths is not None:
-            operands["lengths"] = b.to(lengths, i64)
+            operands["lengths"] = b.to(lengths, i32)
         found.append(_layer(b, cell, operands, direction == "reverse" or side == 1))
     y = b.stack(*(f["y"] for f in found), axis=1)
     last = [b.stack(*(f[n] for f in found)) for n in form.states]

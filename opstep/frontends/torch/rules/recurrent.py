@@ -13,10 +13,7 @@ from typing import Any, NamedTuple
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import rule
-from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.types import TensorType, boolean, i32
 
-INDEX = TensorType(i32, ())
 State = tuple[Var, ...]  # h, and c of an LSTM
 # From what the input and the state give to the gates, and the state: the next state, and by name
 # what a gradient will want to know of the step.
@@ -117,41 +114,6 @@ CELLS = {
 
 # --- loops ----------------------------------------------------------------------------------------
 
-Turn = Callable[[Body, Var, dict[str, Var]], dict[str, Var]]
-
-
-def over_time(
-    b: Body, title: str, length: Dim, carried: Mapping[str, Var], turn: Turn, down: bool
-) -> dict[str, Var]:
-    """What is carried, at the end of a loop over the steps. `turn` gives what changes; `down`: from
-    the last step to the first.
-    """
-    inputs = [("t", INDEX), *((n, v.type) for n, v in carried.items())]
-
-    def goes_on(b: Body, t: Var, *_: Var) -> list[Var]:
-        if down:
-            return [b.named("more", "greater_equal", t, 0)]
-        return [b.named("more", "less", t, _count(b, length))]
-
-    def body(b: Body, t: Var, *values: Var) -> list[Var]:
-        known = dict(zip(carried, values, strict=True))
-        known |= turn(b, t, known)
-        return [b.named("next", "sub" if down else "add", t, 1), *known.values()]
-
-    assert b.part is not None
-    test, inner = b.part(f"{title}_more", inputs, goes_on), b.part(f"{title}_turn", inputs, body)
-    assert test.results[0].type == TensorType(boolean, ())
-    count = _count(b, length) if down else 0
-    first = count - 1 if isinstance(count, int) and down else b.sub(count, 1) if down else 0
-    graphs = {"test": test.name, "body": inner.name}
-    t, *found = b.control("while", [first, *carried.values()], inner.results, graphs)
-    b.titled("t", t)
-    return {n: b.titled(n, v) for n, v in zip(carried, found, strict=True)}
-
-
-def _count(b: Body, length: Dim) -> Any:
-    return length if isinstance(length, int) else b.extent(of=[length], dtype=i32)
-
 
 def row(b: Body, series: Var, t: Var, name: str) -> Var:
     return b.named(name, "gather", series, t, axis=0)
@@ -180,7 +142,6 @@ def called(
         names[:] = found
         return list(found.values())
 
-    assert b.part is not None
     part = b.part(title, [(n, v.type) for n, v in operands.items()], written)
     results = b.call(part.name, list(operands.values()), [r.type for r in part.results])
     return {n: b.titled(n, v) for n, v in zip(names, results, strict=True)}
@@ -203,7 +164,7 @@ def layer(
             carried[name] = series_like(b, name, x, times * size)
         carried["gates_x"] = gates
         carried |= {n: given[n] for n in ("w_h", "b_h", "w_p") if n in given}
-        last = over_time(b, title, x.shape[0], carried, turn, backwards)
+        last = b.over_time(title, x.shape[0], carried, turn, backwards)
         found = {"y": last["y"]} | {n: last[n] for n in cell.states}
         if keep:
             found |= {n: last[n] for n in cell.kept}

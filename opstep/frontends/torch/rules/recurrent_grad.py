@@ -16,7 +16,6 @@ from opstep.frontends.torch.rules.recurrent import (
     called,
     layer,
     opened,
-    over_time,
     put,
     row,
     series_like,
@@ -76,7 +75,7 @@ def _layer(
     if not cell.kept:
         carried["y"] = given["y"]
     turn = TURNS[cell.name]
-    last = over_time(b, title, length, carried, turn, not backwards)
+    last = b.over_time(title, length, carried, turn, not backwards)
     series = {n: last[n] for n in _collected(cell, given)}
     return _derivatives(b, cell, given, series, before["before"], last, wanted)
 
