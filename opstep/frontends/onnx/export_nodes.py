@@ -19,7 +19,7 @@ from opstep.frontends.onnx.types import DTYPES, NUMBERS
 from opstep.runtime.ir.dims import Dim, Expr
 from opstep.runtime.ir.op import OPS, Op, Resolved, complete, resolve
 from opstep.runtime.ir.types import DType, TensorType, f32, f64, i32, i64
-from opstep.runtime.transforms.builder import Var
+from opstep.runtime.transforms.builder import Builder, Var
 
 # The oldest whose nodes carry metadata (with IR 10), and whose GroupNormalization scales channels.
 OPSET = 21
@@ -172,6 +172,9 @@ class Body:
         result = Var(self.fresh(f"{self.stem}/Cast"), x.type.with_dtype(dtype))
         self.node("Cast", [x.name], [result.name], to=NUMBERS[dtype])
         return result
+
+    to_dtype = to
+    sum_to = Builder.sum_to
 
     def value(self, array: Any, dtype: DType = i64) -> Var:
         """A constant."""

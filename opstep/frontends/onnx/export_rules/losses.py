@@ -7,69 +7,20 @@ from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.ir.types import i64
 
 
-def _pair(name):
-    def register(function):
-        def write(b, t, x, target, reduction, **attrs):
-            each = function(b, x, target, **attrs)
-            if reduction == "none":
-                return each
-            if reduction == "mean":
-                return b.mean(each)
-            total = b.sum(each)
-            if reduction == "batchmean" and x.type.rank:
-                return b.div(total, b.cast(b.extent(of=[x.shape[0]]), dtype=t.dtype))
-            return total
-
-        rule(name)(wide(write))
-        return function
-
-    return register
-
-
-@_pair("mse_loss")
-def _mse(b, x, target):
-    return b.square(b.sub(x, target))
-
-
-@_pair("l1_loss")
-def _l1(b, x, target):
-    return b.abs(b.sub(x, target))
-
-
-@_pair("huber_loss")
-def _huber(b, x, target, delta):
-    d = b.abs(b.sub(x, target))
-    near = b.mul(b.square(d), 0.5)
-    return b.where(b.less_equal(d, delta), near, b.mul(b.sub(d, delta / 2), delta))
-
-
-@_pair("smooth_l1_loss")
-def _smooth_l1(b, x, target, beta):
-    d = b.abs(b.sub(x, target))
-    if not beta:
-        return d
-    near = b.div(b.mul(b.square(d), 0.5), beta)
-    return b.where(b.less(d, beta), near, b.sub(d, beta / 2))
-
-
-@_pair("binary_cross_entropy")
-def _bce(b, x, target):
-    no = b.maximum(b.log1p(b.neg(x)), -100.0)
-    yes = b.maximum(b.log(x), -100.0)
-    return b.sub(b.mul(b.sub(target, 1.0), no), b.mul(target, yes))
-
-
-@_pair("binary_cross_entropy_with_logits")
-def _bce_with_logits(b, x, target):
-    far = b.sub(b.maximum(x, 0.0), b.mul(x, target))
-    return b.add(far, b.log1p(b.exp(b.neg(b.abs(x)))))
-
-
-@_pair("kl_div")
-def _kl_div(b, x, target, log_target):
+@rule("kl_div")
+@wide
+def _kl_div(b, t, x, target, reduction, log_target):
+    """Its mean over a batch may have a size that is a symbol."""
     if log_target:
-        return b.mul(b.exp(target), b.sub(target, x))
-    return b.sub(b.xlogy(target, target), b.mul(target, x))
+        each = b.mul(b.exp(target), b.sub(target, x))
+    else:
+        each = b.sub(b.xlogy(target, target), b.mul(target, x))
+    if reduction in ("none", "mean"):
+        return each if reduction == "none" else b.mean(each)
+    total = b.sum(each)
+    if reduction == "batchmean" and x.type.rank:
+        return b.div(total, b.cast(b.extent(of=[x.shape[0]]), dtype=t.dtype))
+    return total
 
 
 # --- labels ---

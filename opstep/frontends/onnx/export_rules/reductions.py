@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf, nan
 
-from opstep.frontends.onnx.export_rules import RULES, rule, wide
+from opstep.frontends.onnx.export_rules import RULES, rule
 from opstep.kernels.rules.axes import axes_of, volume
 from opstep.runtime.ir.types import boolean
 
@@ -59,27 +59,6 @@ def _norm(b, t, x, p, axes, keepdims):
     if p == inf:
         return b.max(b.abs(x), axes=axes, keepdims=keepdims)
     return _reduce(b, "ReduceL1" if p == 1 else "ReduceL2", t, x, axes, keepdims)
-
-
-@rule("var")
-@wide
-def _var(b, t, x, axes, keepdims, correction):
-    away = b.sub(x, b.mean(x, axes=axes, keepdims=True))
-    if not correction:
-        return b.mean(b.square(away), axes=axes, keepdims=keepdims)
-    count = _count(x, axes)
-    if count == 0:
-        return b.full(shape=t.shape, value=nan, dtype=t.dtype)
-    total = b.sum(b.square(away), axes=axes, keepdims=keepdims)
-    if type(count) is int:
-        return b.div(total, float(count - correction))
-    return b.div(total, b.cast(b.extent(of=[count - correction]), dtype=t.dtype))
-
-
-@rule("std")
-@wide
-def _std(b, t, x, axes, keepdims, correction):
-    return b.sqrt(b.var(x, axes=axes, keepdims=keepdims, correction=correction))
 
 
 def _argument(op_type):

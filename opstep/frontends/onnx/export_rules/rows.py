@@ -17,31 +17,6 @@ def _log_softmax(b, t, x, axis):
     return b.onnx("LogSoftmax", x, out=t, axis=axis)
 
 
-# --- rows by their own statistics ---
-
-
-def _mean(b, x, axes):
-    return b.mean(x, axes=axes, keepdims=True)
-
-
-def _inner(x, shape):
-    rank = x.type.rank
-    return list(range(rank - len(shape), rank))
-
-
-def _standard(b, x, axes, epsilon):
-    """x without its mean and by its deviation; the mean, and one by the deviation."""
-    mean = _mean(b, x, axes)
-    away = b.sub(x, mean)
-    inverse = b.rsqrt(b.add(_mean(b, b.square(away), axes), epsilon))
-    return b.mul(away, inverse), mean, inverse
-
-
-def _scaled(b, y, scale, bias):
-    y = y if scale is None else b.mul(y, scale)
-    return y if bias is None else b.add(y, bias)
-
-
 @rule("layer_norm")
 def _layer_norm(b, t, x, scale, bias, shape, epsilon):
     if t.dtype is f64:  # ONNX's own has statistics in f32
@@ -49,18 +24,6 @@ def _layer_norm(b, t, x, scale, bias, shape, epsilon):
     if scale is None:
         scale = b.ones(shape=shape, dtype=t.dtype)
     return b.onnx("LayerNormalization", x, scale, bias, out=t, axis=-len(shape), epsilon=epsilon)
-
-
-@rule("layer_norm_affine_grad")
-@wide
-def _layer_norm_affine_grad(b, t, x, gy, scale, shape, epsilon):
-    axes = _inner(x, shape)
-    h, _, _ = _standard(b, x, axes, epsilon)
-    gx = b.layer_norm_grad(x, gy, scale, shape=shape, epsilon=epsilon)
-    rows = list(range(axes[0])) if axes else list(range(x.type.rank))
-    if not rows:
-        return gx, b.mul(gy, h), gy
-    return gx, b.sum(b.mul(gy, h), axes=rows), b.sum(gy, axes=rows)
 
 
 # --- channels ---
@@ -94,18 +57,6 @@ def _batch_norm(b, t, x, scale, bias, mean, var, epsilon):
 
 def _others(x):
     return [k for k in range(x.type.rank) if k != 1]
-
-
-@rule("batch_norm_train")
-@wide
-def _batch_norm_train(b, t, x, scale, bias, epsilon):
-    rank = x.type.rank
-    mean = b.mean(x, axes=_others(x), keepdims=True)
-    away = b.sub(x, mean)
-    var = b.mean(b.square(away), axes=_others(x), keepdims=True)
-    y = b.mul(away, b.rsqrt(b.add(var, epsilon)))
-    y = _scaled(b, y, _channels(b, scale, rank), _channels(b, bias, rank))
-    return y, b.shaped(mean, t[1].shape), b.shaped(var, t[2].shape)
 
 
 @rule("batch_norm_grad")
