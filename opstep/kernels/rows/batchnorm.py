@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from opstep.kernels.reduce.reduce import number_of
 from opstep.kernels.rows import cuda_batchnorm as gpu
 from opstep.kernels.rows.channels import channel_factors, normalise_channels, normalised
 from opstep.kernels.rows.cuda_moments import fits_32_bits
@@ -193,8 +194,8 @@ class batch_norm_grad(RowComposite):
 
     def define(g, x, scale, gy, mean, var, g_mean, g_var, *, epsilon):
         """gx is a*gy + b*(x - mean) + c, of three numbers a channel."""
-        n = float(x.type.size // max(1, x.shape[1]))
         others, wide = _others(x), partial(_wide, g, x)
+        n = number_of(g, x, others, gy.dtype)
         inverse = wide(g.rsqrt(g.add(var, epsilon)))
         away = g.sub(x, wide(mean))
         dot = g.sum(g.mul(gy, away), axes=others, keepdims=True)

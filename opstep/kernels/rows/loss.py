@@ -42,8 +42,9 @@ class PairLoss(RowComposite):
         if reduction == "none":
             return each
         total = g.mean(each) if reduction == "mean" else g.sum(each)
-        count = x.shape[0] if reduction == "batchmean" and x.shape else 1
-        return total if count == 1 else g.div(total, float(count))
+        if reduction != "batchmean" or not x.shape or x.shape[0] == 1:
+            return total
+        return g.div(total, number_of(g, x, (0,), total.dtype))
 
     def flops(x, target, **attrs):
         return 3 * x.size

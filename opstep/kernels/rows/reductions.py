@@ -113,7 +113,7 @@ class std(Spread):
 def _variance(g, x, axes, keepdims, correction):
     away = g.sub(x, g.mean(x, axes=axes, keepdims=True))
     squares = g.sum(g.square(away), axes=axes, keepdims=keepdims)
-    return g.div(squares, float(max(0, folded(x, axes) - correction)))
+    return g.div(squares, _less(g, number_of(g, x, axes, squares.dtype), correction))
 
 
 def _less(g, count, correction: int):

@@ -6,23 +6,6 @@ from opstep.frontends.onnx.export_rules import rule, wide
 from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.ir.types import i64
 
-
-@rule("kl_div")
-@wide
-def _kl_div(b, t, x, target, reduction, log_target):
-    """Its mean over a batch may have a size that is a symbol."""
-    if log_target:
-        each = b.mul(b.exp(target), b.sub(target, x))
-    else:
-        each = b.sub(b.xlogy(target, target), b.mul(target, x))
-    if reduction in ("none", "mean"):
-        return each if reduction == "none" else b.mean(each)
-    total = b.sum(each)
-    if reduction == "batchmean" and x.type.rank:
-        return b.div(total, b.cast(b.extent(of=[x.shape[0]]), dtype=t.dtype))
-    return total
-
-
 # --- labels ---
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opstep.frontends.onnx.export_rules import rule, wide
+from opstep.frontends.onnx.export_rules import rule
 from opstep.kernels.rows.norm import group_norm, layer_norm
 from opstep.runtime.ir.types import f64
 
@@ -53,29 +53,3 @@ def _batch_norm(b, t, x, scale, bias, mean, var, epsilon):
         away = b.sub(x, _channels(b, mean, rank))
         return b.add(b.mul(away, _channels(b, factor, rank)), _channels(b, bias, rank))
     return b.onnx("BatchNormalization", x, scale, bias, mean, var, out=t, epsilon=epsilon)
-
-
-def _others(x):
-    return [k for k in range(x.type.rank) if k != 1]
-
-
-@rule("batch_norm_grad")
-@wide
-def _batch_norm_grad(b, t, x, scale, gy, mean, var, g_mean, g_var, epsilon):
-    rank, others = x.type.rank, _others(x)
-
-    def channels(p):
-        return _channels(b, b.to(p, t[0].dtype), rank)
-
-    inverse = channels(b.rsqrt(b.add(var, epsilon)))
-    away = b.sub(x, channels(mean))
-    h = b.mul(away, inverse)
-    g_bias, g_scale = b.sum(gy, axes=others), b.sum(b.mul(gy, h), axes=others)
-    count = b.cast(b.extent(of=[x.shape[k] for k in others]), dtype=t[0].dtype)
-    passed = b.div(b.add(channels(g_bias), b.mul(h, channels(g_scale))), count)
-    gx = b.mul(b.mul(b.sub(gy, passed), inverse), channels(scale))
-    if g_mean is not None:
-        gx = b.add(gx, b.div(channels(g_mean), count))
-    if g_var is not None:
-        gx = b.add(gx, b.div(b.mul(b.mul(away, 2.0), channels(g_var)), count))
-    return gx, g_scale, g_bias
