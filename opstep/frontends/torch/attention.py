@@ -4,8 +4,6 @@ the ops that it consists of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from torch.amp.autocast_mode import is_autocast_available
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from opstep.frontends.replacing import replaced
 from opstep.frontends.torch.body import Body
 from opstep.frontends.torch.rules.layers import attention as attention_rule
 from opstep.frontends.torch.rules.registry import rule
@@ -32,19 +31,10 @@ class SingleAttention(TorchFunctionMode):
         if func is _attention_of_torch:
             return _traced(*args, **(kwargs or {}))
         if func is functional.multi_head_attention_forward:  # no mode sees what it calls
-            with _replaced():
+            # Other threads get the same results from it.
+            with replaced(functional, "scaled_dot_product_attention", lambda _: _traced):
                 return func(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def _replaced() -> Iterator[None]:
-    """PyTorch's functions call the traced one. Other threads get the same results from it."""
-    functional.scaled_dot_product_attention = _traced  # pyright: ignore
-    try:
-        yield
-    finally:
-        functional.scaled_dot_product_attention = _attention_of_torch
 
 
 def _traced(

@@ -8,8 +8,8 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import dataloader
 
+from opstep.frontends.replacing import replaced
 from opstep.frontends.torch.eager.births import Births, in_parameter
 from opstep.frontends.torch.eager.harm import GRADIENT, PARAMETER, Sinks
 from opstep.frontends.torch.eager.places import closures
@@ -97,6 +98,7 @@ class Hooks:
         self._in_a_row = 0
         self._deferred: Callable[[], None] | None = None
         self._is_fresh = False  # what is deferred is of the step at hand
+        self._sent: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
         self._stack = ExitStack()
         self._lists = ExitStack()  # `tolist`, which Dynamo cannot trace but as it is
 
@@ -105,13 +107,20 @@ class Hooks:
         return self._watcher()
 
     def __enter__(self) -> Hooks:
-        modules = (self._modules,) if self.sees_modules else ()
-        for hook in (*modules, self._threads, self._scaler, self._loader, self._compile):
-            self._stack.enter_context(hook())
-        for name in ("__repr__", "numpy", "__dlpack__", "__reduce_ex__"):  # the latter pickles
-            self._stack.enter_context(self._shown(torch.Tensor, name))
+        iterator: Any = dataloader._BaseDataLoaderIter
+        for owner, name, hook in (
+            *(((nn.Module, "__call__", self._modules),) if self.sees_modules else ()),
+            (threading.Thread, "_bootstrap_inner", self._threads),
+            (torch.amp.GradScaler, "scale", self._scale),
+            (torch.amp.GradScaler, "update", self._update),
+            (iterator, "__next__", self._next), (iterator, "_next_index", self._index),
+            (torch, "compile", self._compile),
+            *((torch.Tensor, name, self._shown) for name in ("__repr__", "numpy", "__dlpack__")),
+            (torch.Tensor, "__reduce_ex__", self._shown),  # which pickles
+        ):  # fmt: skip
+            self._stack.enter_context(replaced(owner, name, hook))
         self._stack.callback(self._lists.close)
-        self._lists.enter_context(self._shown(torch.Tensor, "tolist"))
+        self._lists.enter_context(replaced(torch.Tensor, "tolist", self._shown))
         for register, call in (
             (register_optimizer_step_pre_hook, self._before_step),
             (register_optimizer_step_post_hook, self._after_step),
@@ -132,11 +141,9 @@ class Hooks:
 
     # --- modules ---
 
-    @contextmanager
-    def _modules(self) -> Iterator[None]:
-        call = nn.Module.__call__
+    def _modules(self, call: Any) -> Any:
         compiling, watcher_now = torch.compiler.is_dynamo_compiling, self._watcher
-        hooks = self
+        hooks, returned = self, self._returned
 
         def called(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if compiling():
@@ -153,13 +160,7 @@ class Hooks:
                 if watcher_now().pop() == 0 and result is not None:
                     returned(self, args, kwargs, result)
 
-        returned = self._returned
-        nn.Module.__call__ = called
-        try:
-            yield
-        finally:
-            if nn.Module.__call__ is called:
-                nn.Module.__call__ = call
+        return called
 
     def _returned(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         """By a module that no other one has called."""
@@ -220,19 +221,20 @@ class Hooks:
 
     # --- GradScaler ---
 
-    @contextmanager
-    def _scaler(self) -> Iterator[None]:
-        scaler = torch.amp.GradScaler
-        scale, update = scaler.scale, scaler.update
-        hooks = self
+    def _scale(self, scale: Any) -> Any:
+        births = self.births
 
         def scaled(self: Any, outputs: Any) -> Any:
-            hooks.births.scaled = self.is_enabled()
-            hooks.births.is_scaling = True
+            births.scaled, births.is_scaling = self.is_enabled(), True
             try:
                 return scale(self, outputs)
             finally:
-                hooks.births.is_scaling = False
+                births.is_scaling = False
+
+        return scaled
+
+    def _update(self, update: Any) -> Any:
+        hooks = self
 
         def updated(self: Any, new_scale: Any = None) -> None:
             outstanding.settle()  # as long as it is known that the loss was scaled
@@ -242,12 +244,7 @@ class Hooks:
             if self.is_enabled():
                 hooks._scale_set(before, self.get_scale())
 
-        scaler.scale, scaler.update = scaled, updated
-        try:
-            yield
-        finally:
-            if scaler.scale is scaled:
-                scaler.scale, scaler.update = scale, update
+        return updated
 
     def _scale_set(self, before: float, after: float) -> None:
         if after >= before:
@@ -279,49 +276,32 @@ class Hooks:
 
     # --- threads ---
 
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
-        bootstrap: Any = threading.Thread._bootstrap_inner  # pyright: ignore
+    def _threads(self, bootstrap: Any) -> Any:
         watcher_now = self._watcher
 
         def entered(self: threading.Thread) -> None:
             watcher_now().enter()
             bootstrap(self)
 
-        threading.Thread._bootstrap_inner = entered  # pyright: ignore
-        try:
-            yield
-        finally:
-            threading.Thread._bootstrap_inner = bootstrap  # pyright: ignore
+        return entered
 
     # --- what the script compiles ---
 
-    @contextmanager
-    def _compile(self) -> Iterator[None]:
-        original = torch.compile
-        hooks = self
-
+    def _compile(self, original: Any) -> Any:
         @wraps(original)
         def compiled(*args: Any, **kwargs: Any) -> Any:
-            hooks._lists.close()
-            hooks.on_compile()
+            self._lists.close()
+            self.on_compile()
             return original(*args, **kwargs)
 
-        torch.compile = compiled
-        try:
-            yield
-        finally:
-            if torch.compile is compiled:
-                torch.compile = original
+        return compiled
 
     # --- what leaves PyTorch ---
 
-    @contextmanager
-    def _shown(self, owner: Any, name: str) -> Iterator[None]:
+    def _shown(self, original: Any) -> Any:
         """Looks at what a function is given first."""
         compiling, watcher = torch.compiler.is_dynamo_compiling, self._watcher
         shown = self.sinks.shown
-        original, own = getattr(owner, name), vars(owner).get(name)
 
         @wraps(original)
         def called(given: Any, *args: Any, **kwargs: Any) -> Any:
@@ -330,39 +310,30 @@ class Hooks:
                     shown(given)
             return original(given, *args, **kwargs)
 
-        setattr(owner, name, called)
-        try:
-            yield
-        finally:
-            delattr(owner, name) if own is None else setattr(owner, name, own)
+        return called
 
     # --- batches ---
 
-    @contextmanager
-    def _loader(self) -> Iterator[None]:
-        iterator: Any = dataloader._BaseDataLoaderIter
-        following, index = iterator.__next__, iterator._next_index
-        sent: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
-        batch = self.batch
-
-        def next_index(self: Any) -> Any:
-            found = index(self)
-            sent.setdefault(self, deque()).append(found)
+    def _index(self, index: Any) -> Any:
+        def next_index(iterator: Any) -> Any:
+            found = index(iterator)
+            self._sent.setdefault(iterator, deque()).append(found)
             return found
 
-        def next_batch(self: Any) -> Any:
-            found = following(self)
-            rows = sent.get(self)
+        return next_index
+
+    def _next(self, following: Any) -> Any:
+        batch = self.batch
+
+        def next_batch(iterator: Any) -> Any:
+            found = following(iterator)
+            rows = self._sent.get(iterator)
             batch.rows = _rows(rows.popleft()) if rows else []
-            batch.number = self._num_yielded - 1
+            batch.number = iterator._num_yielded - 1
             batch.tensors = [weakref.ref(t) for t in tree_leaves(found) if torch.is_tensor(t)]
             return found
 
-        iterator.__next__, iterator._next_index = next_batch, next_index
-        try:
-            yield
-        finally:
-            iterator.__next__, iterator._next_index = following, index
+        return next_batch
 
 
 def _rows(index: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from opstep.frontends.missing import Missing
+from opstep.frontends.replacing import replaced
 from opstep.frontends.scripts.script import Leave, Script
 from opstep.frontends.torch.drawing import SHAPED
 from opstep.frontends.torch.eager.dispatch import Listener
@@ -148,19 +149,16 @@ class Recorder(Calls):
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        made, recorder = Optimizer.__init__, self
+        with super().hooked(), replaced(Optimizer, "__init__", self._making):
+            yield
 
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            made(self, *args, **kwargs)
-            if not recorder.steps:
-                recorder._clear()
+    def _making(self, made: Any) -> Any:
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            made(optimizer, *args, **kwargs)
+            if not self.steps:
+                self._clear()
 
-        Optimizer.__init__ = init
-        try:
-            with super().hooked():
-                yield
-        finally:
-            Optimizer.__init__ = made
+        return init
 
     def _clear(self) -> None:
         self.failed = None

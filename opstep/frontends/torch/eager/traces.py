@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
 
+from opstep.frontends.replacing import replaced
 from opstep.frontends.scripts.script import Script
 from opstep.frontends.torch.eager.births import undispatched
 from opstep.frontends.torch.eager.looking import Looks
@@ -264,13 +266,9 @@ class Tracer(Calls):
             register = register_optimizer_step_pre_hook
             hooks.callback(register(lambda o, *_: setattr(self, "_optimizer", o)).remove)
             for owner, name in _NOTED:
-                self._hook(hooks, owner, name, self._noting(owner, name, getattr(owner, name)))
-            self._hook(hooks, torch, "compile", self._compiling(torch.compile))
+                hooks.enter_context(replaced(owner, name, partial(self._noting, owner, name)))
+            hooks.enter_context(replaced(torch, "compile", self._compiling))
             yield
-
-    def _hook(self, hooks: ExitStack, owner: Any, name: str, call: Callable[..., Any]) -> None:
-        hooks.callback(setattr, owner, name, getattr(owner, name))
-        setattr(owner, name, call)
 
     def _noting(self, owner: Any, name: str, before: Callable[..., Any]) -> Callable[..., Any]:
         """Notes what the script makes or calls, and its line."""
