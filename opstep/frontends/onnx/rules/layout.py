@@ -17,17 +17,9 @@ from opstep.runtime.ir.types import boolean, f32, i64
 BEYOND = 2**31 - 1  # an end that is at the end, whatever the size
 
 
-@rule("Reshape", since=5, known=[1])
+@rule("Reshape", since=5, known=[1], before=["shape"])
 def reshape(b: Body, x, shape, *, allowzero=0):
-    return _reshaped(b, x, listed(shape), allowzero)
-
-
-@rule("Reshape")
-def reshape_by_attribute(b: Body, x, *, shape):
-    return _reshaped(b, x, shape, 0)
-
-
-def _reshaped(b: Body, x: Var, shape: list[Any], allowzero: int) -> Var:
+    shape = listed(shape)
     if not allowzero:
         shape = [x.shape[k] if d == 0 and isinstance(d, int) else d for k, d in enumerate(shape)]
     if -1 in shape:
@@ -61,31 +53,16 @@ def transpose(b: Body, x, *, perm=None):
     return b.transposed(x, perm if perm is not None else list(range(x.type.rank))[::-1])
 
 
-@rule("Squeeze", since=13, known=[1])
+@rule("Squeeze", since=13, known=[1], before=["axes"])
 def squeeze(b: Body, x, axes=None):
-    return _squeezed(b, x, None if axes is None else listed(axes))
+    given = [k for k, d in enumerate(x.shape) if d == 1] if axes is None else listed(axes)
+    return b.squeeze(x, axes=sorted(axis_of(a, x.type.rank) for a in given)) if given else x
 
 
-@rule("Squeeze")
-def squeeze_by_attribute(b: Body, x, *, axes=None):
-    return _squeezed(b, x, axes)
-
-
-def _squeezed(b: Body, x: Var, axes: list[int] | None) -> Var:
-    if axes is None:
-        axes = [k for k, d in enumerate(x.shape) if d == 1]
-    return b.squeeze(x, axes=sorted(axis_of(a, x.type.rank) for a in axes)) if axes else x
-
-
-@rule("Unsqueeze", since=13, known=[1])
+@rule("Unsqueeze", since=13, known=[1], before=["axes"])
 def unsqueeze(b: Body, x, axes):
     rank = x.type.rank + len(listed(axes))
     return b.unsqueeze(x, axes=sorted(axis_of(a, rank) for a in listed(axes)))
-
-
-@rule("Unsqueeze")
-def unsqueeze_by_attribute(b: Body, x, *, axes):
-    return b.unsqueeze(x, axes=sorted(axis_of(a, x.type.rank + len(axes)) for a in axes))
 
 
 @rule("Concat")
@@ -112,19 +89,11 @@ def split(b: Body, x, sizes=None, *, axis=0, split=None, num_outputs=None):
     return b.split(x, sizes=given, axis=axis)
 
 
-@rule("Slice", since=10, known=[1, 2, 3, 4])
+@rule("Slice", since=10, known=[1, 2, 3, 4], before=["starts", "ends", "axes"])
 def slice_(b: Body, x, starts, ends, axes=None, steps=None):
-    steps = [1] * len(listed(starts)) if steps is None else listed(steps)
+    starts, ends = listed(starts), listed(ends)
+    steps = [1] * len(starts) if steps is None else listed(steps)
     axes = range(len(steps)) if axes is None else listed(axes)
-    return _sliced(b, x, listed(starts), listed(ends), axes, steps)
-
-
-@rule("Slice")
-def slice_by_attributes(b: Body, x, *, starts, ends, axes=None):
-    return _sliced(b, x, starts, ends, axes or range(len(starts)), [1] * len(starts))
-
-
-def _sliced(b: Body, x: Var, starts: Any, ends: Any, axes: Any, steps: Any) -> Var:
     chosen: dict[str, list[Any]] = {"starts": [], "ends": [], "axes": [], "steps": []}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis_of(axis, x.type.rank)

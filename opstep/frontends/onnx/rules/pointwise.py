@@ -139,7 +139,7 @@ def mean(b: Body, *xs):
     return b.div(_variadic("add")(b, *xs), float(len(xs)))
 
 
-@rule("Clip", since=11, numbers=True)
+@rule("Clip", since=11, numbers=True, before=["min", "max"])
 def clip(b: Body, x, low=None, high=None):
     x = b.tensor(x)
     if x.dtype.is_integer:  # a bound may be that of the type
@@ -154,11 +154,6 @@ def clip(b: Body, x, low=None, high=None):
     if low is not None:
         x = b.maximum(x, low)
     return x if high is None else b.minimum(x, high)
-
-
-@rule("Clip")
-def clip_by_attributes(b: Body, x, *, min=None, max=None):
-    return clip(b, x, min, max)
 
 
 def dtype_of(number: int) -> DType:

@@ -53,8 +53,8 @@ ALONE = {"ReduceL1": "abs", "ReduceL2": "abs", "ReduceLogSum": "log", "ReduceSum
 
 
 def _reduction(name: str, reduced: Any):
-    def translated(b: Body, x, axes=None, *, axes_=None, keepdims=1, noop_with_empty_axes=0):
-        chosen = listed(axes) if axes is not None else axes_
+    def translated(b: Body, x, axes=None, *, keepdims=1, noop_with_empty_axes=0):
+        chosen = None if axes is None else listed(axes)
         if not chosen and noop_with_empty_axes:
             return getattr(b, ALONE[name])(x) if name in ALONE else x
         rank = x.type.rank
@@ -66,14 +66,9 @@ def _reduction(name: str, reduced: Any):
     return translated
 
 
-def _by_attribute(translated: Any):
-    return lambda b, x, *, axes=None, keepdims=1: translated(b, x, axes_=axes, keepdims=keepdims)
-
-
 for _name, _reduced in REDUCTIONS.items():
-    _translated = _reduction(_name, _reduced)
-    add([_name], _translated, since=13 if _name == "ReduceSum" else 18, known=[1])
-    add([_name], _by_attribute(_translated))
+    _since = 13 if _name == "ReduceSum" else 18
+    rule(_name, since=_since, known=[1], before=["axes"])(_reduction(_name, _reduced))
 
 
 def _place(op: str):
@@ -105,15 +100,10 @@ add(["CumSum"], _running("cumsum"), known=[1])
 add(["CumProd"], _running("cumprod"), known=[1])
 
 
-@rule("TopK", since=10, known=[1])
+@rule("TopK", since=10, known=[1], before=["k"])
 def top_k(b: Body, x, k, *, axis=-1, largest=1, sorted=1):
     how = {"largest": bool(largest), "sorted": bool(sorted)}
     return b.top_k(x, k=listed(k)[0], axis=axis_of(axis, x.type.rank), **how)
-
-
-@rule("TopK")
-def top_k_by_attribute(b: Body, x, *, k, axis=-1):
-    return b.top_k(x, k=k, axis=axis_of(axis, x.type.rank))
 
 
 @rule("Einsum")

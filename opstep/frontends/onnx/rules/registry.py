@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.types import DType
@@ -57,8 +57,10 @@ def rule(
     numbers: bool = False,
     domain: str = "",
     same: Collection[int] = (),
+    before: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function for ONNX operators: ``@rule("Reshape", since=5, known=[1])``.
+    """Registers a function for ONNX operators: ``@rule("Reshape", since=5, known=[1])``. `before`:
+    what the inputs behind the first are called in versions before, where they are attributes.
 
     It is called as ``f(body, *inputs, **attributes)``; tensors are `Var`, inputs that are left out
     None. It gives a `Var` or a `Known`, or a tuple of them, one for each result. Raises
@@ -67,9 +69,18 @@ def rule(
 
     def registered(function: Callable[..., Any]) -> Callable[..., Any]:
         add(ops, function, since, known, numbers, domain, same)
+        if before:
+            add(ops, _by_attributes(function, before), numbers=numbers, domain=domain)
         return function
 
     return registered
+
+
+def _by_attributes(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    def translated(b: Any, x: Any, **attrs: Any) -> Any:
+        return function(b, x, *(attrs.pop(n, None) for n in names), **attrs)
+
+    return translated
 
 
 def add(
