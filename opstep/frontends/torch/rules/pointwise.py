@@ -155,6 +155,22 @@ def signbit(b: Body, x):
     return b.filled(b.out, 0) if x.dtype is boolean else b.less(x, 0)
 
 
+def _passing_numbers(op: str, wins: str):
+    """The larger or smaller, the first of equals; a number where the other is NaN."""
+
+    def translated(b: Body, x, y):
+        if not b.out.dtype.is_float:
+            return b.binary(op, x, y)
+        x, y = b.to(x, b.out.dtype), b.to(y, b.out.dtype)
+        return b.where(b.logical_or(getattr(b, wins)(x, y), b.isnan(y)), x, y)
+
+    return translated
+
+
+RULES["fmax.default"] = _passing_numbers("maximum", "greater_equal")
+RULES["fmin.default"] = _passing_numbers("minimum", "less_equal")
+
+
 @rule("round.default", "round.decimals")
 def round_(b: Body, x, *, decimals=0):
     if decimals == 0:
