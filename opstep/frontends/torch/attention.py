@@ -15,6 +15,7 @@ from opstep.frontends.replacing import replaced
 from opstep.frontends.torch.body import Body
 from opstep.frontends.torch.rules.layers import attention as attention_rule
 from opstep.frontends.torch.rules.registry import rule
+from opstep.frontends.torch.single import single
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.types import f32
 
@@ -56,19 +57,14 @@ def _traced(
     return torch.ops.opstep.attention(query, key, value, attn_mask, is_causal, scale, gqa)
 
 
-# --- as an op of PyTorch's, which runs where a graph falls back to it ---
+# --- as an op of PyTorch's ---
 
 
-@torch.library.custom_op("opstep::attention", mutates_args=())
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None,
-    gqa: bool,
-) -> Tensor:  # fmt: skip
-    return _attention_of_torch(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=gqa).clone()
+def _attended(q, k, v, mask, causal, scale, gqa) -> Tensor:
+    return _attention_of_torch(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=gqa)
 
 
-@attention.register_fake
-def _(q, k, v, mask, causal, scale, gqa):
+def _shape(q, k, v, mask, causal, scale, gqa) -> Tensor:
     heads = (t.shape[:-3] if gqa else t.shape[:-2] for t in (q, k, v))
     batch = torch.broadcast_shapes(*heads)
     shape = (*batch, *(q.shape[-3:-2] if gqa else ()), q.shape[-2], v.shape[-1])
@@ -79,43 +75,10 @@ def _(q, k, v, mask, causal, scale, gqa):
     return torch.empty_permuted(shape, (0, 2, 1, 3), dtype=q.dtype, device=q.device)
 
 
-@torch.library.custom_op("opstep::attention_backward", mutates_args=())
-def attention_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool,
-    scale: float | None, gqa: bool, masked: bool,
-) -> list[Tensor]:  # fmt: skip
-    """`masked`: whether the mask has a gradient, too."""
-    operands = [q, k, v, mask] if masked else [q, k, v]
-    autograd = torch._C.DispatchKey.AutogradFunctionality  # which is off within an op
-    with torch._C._SetExcludeDispatchKeyGuard(autograd, False), torch.enable_grad():
-        wanted = [t.detach().requires_grad_() for t in operands if t is not None]
-        q, k, v, *own = wanted
-        y = _attention_of_torch(
-            q, k, v, own[0] if own else mask, is_causal=causal, scale=scale, enable_gqa=gqa
-        )
-    return [t.clone() for t in torch.autograd.grad(y, wanted, grad)]
-
-
-@attention_backward.register_fake
-def _(grad, q, k, v, mask, causal, scale, gqa, masked):
-    operands = [q, k, v, mask] if masked else [q, k, v]
-    return [t.new_empty(t.shape) for t in operands]
-
-
-def _saved(ctx: Any, inputs: Any, output: Any) -> None:
-    *tensors, ctx.causal, ctx.scale, ctx.gqa = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _gradients(ctx: Any, grad: Tensor) -> tuple:
-    masked = ctx.needs_input_grad[3]
-    found = torch.ops.opstep.attention_backward(
-        grad, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.gqa, masked
-    )
-    return (*found[:3], found[3] if masked else None, None, None, None)
-
-
-attention.register_autograd(_gradients, setup_context=_saved)
+attention = single(
+    "attention", "Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float? scale, bool gqa",
+    _attended, _shape,
+)  # fmt: skip
 
 
 # --- as ops of ours ---
@@ -127,14 +90,15 @@ def _attention(b: Body, q, k, v, mask, causal, scale, gqa):
 
 
 @rule("opstep::attention_backward.default")
-def _attention_backward(b: Body, grad, q, k, v, mask, causal, scale, gqa, masked):
+def _attention_backward(b: Body, grad, wanted, q, k, v, mask, causal, scale, gqa):
     attrs = {"causal": causal, "scale": scale, "enable_gqa": gqa}
-    axes = -3 if gqa else -2
+    axes, masked = -3 if gqa else -2, 3 in wanted
     if not masked and q.shape[:axes] == k.shape[:axes] == v.shape[:axes]:
-        return list(b.scaled_dot_product_attention_grad(q, k, v, grad, mask, **attrs))
+        found = b.scaled_dot_product_attention_grad(q, k, v, grad, mask, **attrs)
+        return [found[k] for k in wanted]
     if q.dtype.itemsize == 2:  # each of the ops it is composed of would round
         q, k, v, grad = (b.to(t, f32) for t in (q, k, v, grad))
         mask = b.to(mask, f32) if masked else mask
     op = OPS["scaled_dot_product_attention"]
     found = op.grad(b, (q, k, v, mask), (), (grad,), **attrs)  # pyright: ignore
-    return list(found[: 3 + masked])
+    return [found[k] for k in wanted]

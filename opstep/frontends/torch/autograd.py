@@ -22,7 +22,6 @@ from opstep.frontends.torch.compositions import COMPOSITIONS
 from opstep.frontends.torch.definitions import once
 from opstep.frontends.torch.drafts import value_of
 from opstep.frontends.torch.drawing import is_drawn, is_random
-from opstep.frontends.torch.norms import single_gradients
 from opstep.frontends.torch.pooling import find_indices_again
 from opstep.frontends.torch.probing import why_refused
 from opstep.frontends.torch.recurrent import SingleLayers
@@ -55,7 +54,6 @@ def decompositions() -> dict[Any, Any]:
         for op, definition in {**decomposition_table, **COMPOSITIONS}.items()
         if isinstance(op, torch._ops.OpOverload)
         and not is_drawn(op)
-        and op != aten.native_layer_norm_backward.default  # until it is parted: `single_gradients`
         and (key_of(op) not in RULES or is_random(op))
         and op not in COMPLEX
     }
@@ -132,7 +130,6 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
     """Parts forward and backward as eager mode does: what it keeps for the backward is kept, and
     nothing else is computed again, but for views of it.
     """
-    single_gradients(joint.graph)
     find_indices_again(joint.graph)
     _find_lines(joint.graph)
     _find_gradients(joint.graph)

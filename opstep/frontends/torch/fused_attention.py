@@ -76,11 +76,11 @@ def _forward(graph: fx.Graph, node: fx.Node, given: dict[str, Any]) -> dict[str,
 def _backward(graph: fx.Graph, node: fx.Node, given: dict[str, Any]) -> dict[str, str]:
     operands, attributes = _common(given)
     wanted = given.get("grad_input_mask") or (True, True, True, False)
-    masked = bool(wanted[3]) and operands[3] is not None
+    places = [0, 1, 2, 3] if wanted[3] and operands[3] is not None else [0, 1, 2]
     op = torch.ops.opstep.attention_backward.default
     with graph.inserting_before(node):
-        new = graph.call_function(op, (given["grad"], *operands, *attributes, masked))
-    new.meta = {**node.meta, "val": list(node.meta["val"][: 3 + masked])}
+        new = graph.call_function(op, (given["grad"], places, *operands, *attributes))
+    new.meta = {**node.meta, "val": list(node.meta["val"][: len(places)])}
     for user in list(node.users):
         user.replace_input_with(node, new)
     _erase(graph, node)

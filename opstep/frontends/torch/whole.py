@@ -1,6 +1,6 @@
 """Ops that PyTorch composes of others and we have as one, in AOTAutograd's graphs: the gradient of
-running products, of which there would be some thirty that look for zeros and divide, and RMS norm
-with its gradient.
+running products, of which there would be some thirty that look for zeros and divide, and norms of
+rows with their gradients: as these find the statistics of a row again, the forward keeps none.
 """
 
 from __future__ import annotations
@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from opstep.frontends.torch.body import Body
-from opstep.frontends.torch.rules.layers import rms_norm as rms_norm_rule
+from opstep.frontends.torch.rules import layers
 from opstep.frontends.torch.rules.registry import rule
+from opstep.frontends.torch.single import single
 from opstep.runtime.ir.op import OPS
 
 Tensor = torch.Tensor
@@ -60,49 +62,22 @@ def _cumprod_backward(b: Body, grad, x, axis):
     return b.cumprod_grad(x, grad, axis=axis) if x.type.rank else b.identity(grad)
 
 
-# --- RMS norm -------------------------------------------------------------------------------------
+# --- norms ---
 
 
-@torch.library.custom_op("opstep::rms_norm", mutates_args=())
-def rms_norm(x: Tensor, shape: Sequence[int], scale: Tensor | None, eps: float) -> Tensor:
-    """As PyTorch runs it."""
-    return torch.rms_norm(x, shape, scale, eps).clone()
-
-
-@rms_norm.register_fake
-def _(x, shape, scale, eps):
+def _like(x: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(x)
 
 
-@torch.library.custom_op("opstep::rms_norm_backward", mutates_args=())
-def rms_norm_backward(
-    grad: Tensor, x: Tensor, shape: Sequence[int], scale: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor]:
-    """By x and by the scale; the latter is empty without one."""
-    with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() for t in (x, scale) if t is not None]
-        y = torch.rms_norm(leaves[0], shape, *leaves[1:], eps=eps)
-        found = torch.autograd.grad(y, leaves, grad)
-    return found[0].clone(), found[1].clone() if scale is not None else x.new_empty(0)
-
-
-@rms_norm_backward.register_fake
-def _(grad, x, shape, scale, eps):
-    return torch.empty_like(x), x.new_empty(0) if scale is None else torch.empty_like(scale)
-
-
-def _keep(ctx, inputs, output) -> None:
-    x, ctx.shape, scale, ctx.eps = inputs
-    ctx.save_for_backward(x, scale)
-
-
-def _pass_back(ctx, grad):
-    x, scale = ctx.saved_tensors
-    by_x, by_scale = rms_norm_backward(grad, x, ctx.shape, scale, ctx.eps)
-    return by_x, None, None if scale is None else by_scale, None
-
-
-rms_norm.register_autograd(_pass_back, setup_context=_keep)
+layer_norm = single(
+    "layer_norm", "Tensor x, SymInt[] shape, Tensor? scale, Tensor? bias, float eps",
+    torch.layer_norm, _like,
+)  # fmt: skip
+rms_norm = single(
+    "rms_norm", "Tensor x, SymInt[] shape, Tensor? scale, float eps", torch.rms_norm, _like
+)
+rule("opstep::layer_norm.default")(layers.layer_norm)
+rule("opstep::rms_norm.default")(layers.rms_norm)
 
 
 @cache
@@ -125,17 +100,35 @@ def _rms_norm(x: Tensor, shape: Sequence[int], scale: Tensor | None = None, eps=
     return rms_norm(x, shape, scale, _default_epsilons()[x.dtype] if eps is None else eps)
 
 
-rule("opstep::rms_norm.default")(rms_norm_rule)
+def _layer_norm(
+    x: Tensor, shape: Sequence[int], scale: Any = None, bias: Any = None, eps=1e-5, *_: Any
+) -> Tensor:
+    """Likewise."""
+    if any(p is not None and p.dtype is not x.dtype for p in (scale, bias)):
+        return aten.layer_norm.default._op_dk(_KEY, x, shape, scale, bias, eps)
+    return layer_norm(x, shape, scale, bias, eps)
+
+
+@rule("opstep::layer_norm_backward.default")
+def _layer_norm_backward(b: Body, grad, wanted, x, shape, scale, bias, eps):
+    attrs = {"shape": list(shape), "epsilon": float(eps)}
+    if scale is None or 2 not in wanted:
+        found = {0: b.layer_norm_grad(x, grad, scale, **attrs)} if 0 in wanted else {}
+        found |= {3: b.sum_to(grad, bias)} if 3 in wanted else {}
+    else:
+        found = dict(zip((0, 2, 3), b.layer_norm_affine_grad(x, grad, scale, **attrs), strict=True))
+    return [found[k] for k in wanted]
 
 
 @rule("opstep::rms_norm_backward.default")
-def _rms_norm_backward(b: Body, grad, x, shape, scale, eps):
+def _rms_norm_backward(b: Body, grad, wanted, x, shape, scale, eps):
     attrs = {"shape": list(shape), "epsilon": float(eps)}
-    by_x, by_scale = OPS["rms_norm"].grad(b, (x, scale), (), (grad,), **attrs)
-    return by_x, b.full(shape=[0], value=0.0, dtype=x.dtype) if by_scale is None else by_scale
+    found = OPS["rms_norm"].grad(b, (x, scale), (), (grad,), **attrs)
+    return [dict(zip((0, 2), found, strict=True))[k] for k in wanted]
 
 
 _WHOLE = {
     aten.cumprod_backward.default: lambda grad, x, axis, _: cumprod_backward(grad, x, axis),
     aten.rms_norm.default: _rms_norm,
+    aten.layer_norm.default: _layer_norm,
 }

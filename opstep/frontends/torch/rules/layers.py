@@ -74,7 +74,10 @@ def trilinear(b: Body, x, y, z, new_x, new_y, new_z, axes, _=1):
 
 @rule("layer_norm.default")
 def layer_norm(b: Body, x, shape, weight=None, bias=None, eps=1e-5, *_):
-    return b.layer_norm(x, weight, bias, shape=list(shape), epsilon=float(eps))
+    attrs = {"shape": list(shape), "epsilon": float(eps)}
+    if weight is None and bias is not None:
+        return b.add(b.layer_norm(x, **attrs), bias)
+    return b.layer_norm(x, weight, bias, **attrs)
 
 
 @rule("native_layer_norm.default")
