@@ -22,7 +22,9 @@ UNARY = {
     "erf_inv": "erfinv", "lgamma": "lgamma", "digamma": "digamma", "is_finite": "isfinite",
     "stop_gradient": "stop_gradient",
 }  # fmt: skip
-BINARY = {"add": "add", "add_any": "add", "sub": "sub", "atan2": "atan2"}
+BINARY = {
+    "add": "add", "add_any": "add", "sub": "sub", "atan2": "atan2", "shift_left": "shift_left",
+}  # fmt: skip
 BY_VALUE = {"min": "minimum", "pow": "pow"}
 RELATIONS = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
@@ -65,6 +67,7 @@ def _of_bits(op: str) -> Callable[..., Any]:
 
 for _name, _op in UNARY.items():
     add(_name, _unary(_op), spreads=True)
+add("sign", _unary("sign"), spreads=True, values=True)
 for _name, _op in BINARY.items():
     add(_name, _binary(_op), numbers=True, spreads=True)
 for _name, _op in BY_VALUE.items():
@@ -120,11 +123,6 @@ def rem(b: Body, x: Any, y: Any) -> Var:
     return found if b.out.dtype.is_float else b.where(b.equal(y, 0), x, found)
 
 
-@rule("sign", spreads=True, values=True)
-def sign(b: Body, x: Var) -> Var:
-    return b.sign(x)
-
-
 @rule("round", spreads=True)
 def round_(b: Body, x: Var, *, rounding_method: Any) -> Var:
     if int(rounding_method) == 1:
@@ -175,11 +173,6 @@ def select_n(b: Body, which: Any, *cases: Any) -> Any:
 
 
 # --- bits -----------------------------------------------------------------------------------------
-
-
-@rule("shift_left", numbers=True, spreads=True)
-def shift_left(b: Body, x: Any, n: Any) -> Var:
-    return b.shift_left(x, n)
 
 
 @rule("shift_right_arithmetic", numbers=True, spreads=True)

@@ -68,14 +68,15 @@ add("argmax", _extreme_place("argmax"), values=True)
 add("argmin", _extreme_place("argmin"), values=True)
 
 
-@rule("cumsum")
-def cumsum(b: Body, x: Var, *, axis: int, reverse: bool) -> Var:
-    return b.to(b.cumsum(x, axis=axis, reverse=reverse), x.dtype)
+def _sums(op: str) -> Callable[..., Any]:
+    def made(b: Body, x: Var, *, axis: int, reverse: bool) -> Var:
+        return b.to(b.op(op, x, axis=axis, reverse=reverse), x.dtype)
+
+    return made
 
 
-@rule("cumprod")
-def cumprod(b: Body, x: Var, *, axis: int, reverse: bool) -> Var:
-    return b.to(b.cumprod(x, axis=axis, reverse=reverse), x.dtype)
+add("cumsum", _sums("cumsum"))
+add("cumprod", _sums("cumprod"))
 
 
 def _running(op: str) -> Callable[..., Any]:

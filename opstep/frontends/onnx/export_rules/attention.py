@@ -5,13 +5,9 @@ from __future__ import annotations
 from math import inf
 
 from opstep.frontends.onnx.export_rules import rule, wide
+from opstep.frontends.onnx.export_rules.products import swapped
 from opstep.kernels.rows.attention import scale_of
 from opstep.runtime.ir.types import boolean
-
-
-def _turned(b, x):
-    rank = x.type.rank
-    return b.transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def _repeated(b, x, heads):
@@ -29,7 +25,7 @@ def _scale(b, scale, q):
 
 
 def _weights(b, q, k, mask, causal, scale):
-    scores = b.mul(b.matmul(q, _turned(b, k)), scale)
+    scores = b.mul(b.matmul(q, swapped(b, k)), scale)
     if mask is not None and mask.dtype is boolean:
         scores = b.where(mask, scores, -inf)
     elif mask is not None:
@@ -60,10 +56,10 @@ def _attention_grad(b, t, q, k, v, gy, mask, causal, scale, enable_gqa):
         keys, values = (_repeated(b, x, q.shape[-3]) for x in (k, v))
     factor = _scale(b, scale, q)
     weights = _weights(b, q, keys, mask, causal, factor)
-    by_weights = b.matmul(gy, _turned(b, values))
+    by_weights = b.matmul(gy, swapped(b, values))
     by_scores = b.mul(b.softmax_grad(weights, by_weights, axis=-1), factor)
-    gk = b.matmul(_turned(b, by_scores), q)
-    gv = b.matmul(_turned(b, weights), gy)
+    gk = b.matmul(swapped(b, by_scores), q)
+    gv = b.matmul(swapped(b, weights), gy)
     if enable_gqa:
         gk, gv = (_narrowed(b, g, x.shape) for g, x in ((gk, k), (gv, v)))
     return b.matmul(by_scores, keys), gk, gv

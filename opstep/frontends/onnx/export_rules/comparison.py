@@ -49,18 +49,16 @@ for _name, _op_type in {"and": "And", "or": "Or", "xor": "Xor", "not": "Not"}.it
     RULES[f"bitwise_{_name}"] = _bits(_op_type, f"Bitwise{_op_type}")
 
 
-@rule("isnan")
-def _isnan(b, t, x):
-    if x.dtype.is_integer:
-        return b.logical_not(b.equal(x, x))
-    return b.onnx("IsNaN", x, out=t)
+def _of_floats(op_type):
+    def write(b, t, x):
+        if x.dtype.is_integer:
+            return b.logical_not(b.equal(x, x))
+        return b.onnx(op_type, x, out=t)
+
+    return write
 
 
-@rule("isinf")
-def _isinf(b, t, x):
-    if x.dtype.is_integer:
-        return b.logical_not(b.equal(x, x))
-    return b.onnx("IsInf", x, out=t)
+RULES.update(isnan=_of_floats("IsNaN"), isinf=_of_floats("IsInf"))
 
 
 @rule("isfinite")

@@ -24,14 +24,8 @@ def _full(b, t, shape, value, dtype):
     return b.onnx("ConstantOfShape", b.vector(t.shape), out=t, value=b.tensor(array))
 
 
-@rule("zeros")
-def _zeros(b, t, shape, dtype):
-    return _full(b, t, shape, 0, dtype)
-
-
-@rule("ones")
-def _ones(b, t, shape, dtype):
-    return _full(b, t, shape, 1, dtype)
+rule("zeros")(lambda b, t, shape, dtype: _full(b, t, shape, 0, dtype))
+rule("ones")(lambda b, t, shape, dtype: _full(b, t, shape, 1, dtype))
 
 
 @rule("eye")

@@ -19,6 +19,31 @@ _SAME = {
 RULES.update({name: node(op_type) for name, op_type in _SAME.items()})
 
 
+# Where ONNX has no op; halves are computed in f32.
+_FORMULAS = {
+    "rsqrt": lambda b, t, x: b.reciprocal(b.sqrt(x)),
+    "exp2": lambda b, t, x: b.pow(2.0, x), "log2": lambda b, t, x: b.div(b.log(x), log(2)),
+    "log10": lambda b, t, x: b.div(b.log(x), log(10)), "erfc": lambda b, t, x: b.sub(1.0, b.erf(x)),
+    "silu": lambda b, t, x: b.mul(x, b.sigmoid(x)),
+}  # fmt: skip
+RULES.update({name: wide(formula) for name, formula in _FORMULAS.items()})
+RULES["square"] = lambda b, t, x: b.mul(x, x)
+
+
+def _of_floats(op_type):
+    """Integers, or numbers without a sign, are as they are."""
+
+    def write(b, t, x):
+        is_there = x.dtype.is_float if op_type != "Relu" else x.dtype.kind != "u"
+        return b.onnx(op_type, x, out=t) if is_there else x
+
+    return write
+
+
+for _name in ("Ceil", "Floor", "Round", "Relu"):
+    RULES[_name.lower()] = _of_floats(_name)
+
+
 @rule("cast")
 def _cast(b, t, x, dtype):
     return b.to(x, dtype)
@@ -27,11 +52,6 @@ def _cast(b, t, x, dtype):
 @rule("neg")
 def _neg(b, t, x):
     return b.sub(b.like(0, x), x) if x.dtype.kind == "u" else b.onnx("Neg", x, out=t)
-
-
-@rule("relu")
-def _relu(b, t, x):
-    return x if x.dtype.kind == "u" else b.onnx("Relu", x, out=t)
 
 
 @rule("clip")
@@ -45,25 +65,10 @@ def _clip(b, t, x, low, high):
     return b.onnx("Clip", x, *limits, out=t)
 
 
-def _rounding(op_type):
-    def write(b, t, x):
-        return b.onnx(op_type, x, out=t) if x.dtype.is_float else x
-
-    return write
-
-
-RULES.update(ceil=_rounding("Ceil"), floor=_rounding("Floor"), round=_rounding("Round"))
-
-
 @rule("trunc")
 @wide
 def _trunc(b, t, x):
     return b.mul(b.sign(x), b.floor(b.abs(x))) if x.dtype.is_float else x
-
-
-@rule("square")
-def _square(b, t, x):
-    return b.mul(x, x)
 
 
 # --- divisions with a rest ---
@@ -143,18 +148,6 @@ def _pow(b, t, x, y):
     return b.where(below, inverse, b.onnx("Pow", x, b.where(below, 0, y), out=t))
 
 
-@rule("rsqrt")
-@wide
-def _rsqrt(b, t, x):
-    return b.reciprocal(b.sqrt(x))
-
-
-@rule("exp2")
-@wide
-def _exp2(b, t, x):
-    return b.pow(2.0, x)
-
-
 @rule("expm1")
 @wide
 def _expm1(b, t, x):
@@ -171,18 +164,6 @@ def _log1p(b, t, x):
     scaled = b.mul(b.log(sum_), b.div(x, b.sub(sum_, 1.0)))
     found = b.where(b.equal(sum_, 1.0), x, scaled)
     return b.where(b.equal(x, inf), x, found)
-
-
-@rule("log2")
-@wide
-def _log2(b, t, x):
-    return b.div(b.log(x), log(2))
-
-
-@rule("log10")
-@wide
-def _log10(b, t, x):
-    return b.div(b.log(x), log(10))
 
 
 @rule("atan2")
@@ -245,12 +226,6 @@ def _gelu(b, x, approximate):
         return b.mul(half, b.add(b.erf(b.mul(x, sqrt(0.5))), 1.0))
     inner = b.add(x, b.mul(b.mul(b.square(x), x), 0.044715))
     return b.mul(half, b.add(b.tanh(b.mul(inner, sqrt(2 / pi))), 1.0))
-
-
-@rule("silu")
-@wide
-def _silu(b, t, x):
-    return b.mul(x, b.sigmoid(x))
 
 
 @rule("softplus")

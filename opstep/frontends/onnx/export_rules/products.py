@@ -6,7 +6,7 @@ from opstep.frontends.onnx.export_rules import rule, wide
 from opstep.runtime.ir.types import i8, i16, i32, u8
 
 
-def _swapped(b, x):
+def swapped(b, x):
     rank = x.type.rank
     return b.transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2]) if rank > 1 else x
 
@@ -28,8 +28,8 @@ def _multiplied(b, t, x, y):
 def _matmul(b, t, x, y, transpose_a, transpose_b):
     if (transpose_a or transpose_b) and x.type.rank == y.type.rank == 2 and t.dtype.is_float:
         return b.onnx("Gemm", x, y, out=t, transA=int(transpose_a), transB=int(transpose_b))
-    x = _swapped(b, x) if transpose_a else x
-    y = _swapped(b, y) if transpose_b else y
+    x = swapped(b, x) if transpose_a else x
+    y = swapped(b, y) if transpose_b else y
     return _multiplied(b, t, x, y)
 
 
@@ -37,8 +37,8 @@ def _matmul(b, t, x, y, transpose_a, transpose_b):
 def _matmul_integer(b, t, x, y, x_zero, y_zero, transpose_a, transpose_b):
     if x.shape[-1 if not transpose_a else -2] == 0:
         return b.zeros(shape=t.shape, dtype=t.dtype)
-    x = _swapped(b, x) if transpose_a else x
-    y = _swapped(b, y) if transpose_b else y
+    x = swapped(b, x) if transpose_a else x
+    y = swapped(b, y) if transpose_b else y
     if y_zero is not None and y_zero.type.rank and y.type.rank > 2:  # as ONNX Runtime takes it
         y_zero = b.broadcast(y_zero, shape=(*y.shape[:-2], 1, y.shape[-1]))
     return b.onnx("MatMulInteger", x, y, x_zero, y_zero, out=t)
@@ -48,7 +48,7 @@ def _matmul_integer(b, t, x, y, x_zero, y_zero, transpose_a, transpose_b):
 def _linear(b, t, x, w, bias, transpose_w):
     if x.type.rank == 2 and t.dtype.is_float:
         return b.onnx("Gemm", x, w, bias, out=t, transB=int(not transpose_w))
-    product = _multiplied(b, t, x, w if transpose_w else _swapped(b, w))
+    product = _multiplied(b, t, x, w if transpose_w else swapped(b, w))
     return product if bias is None else b.add(product, bias)
 
 

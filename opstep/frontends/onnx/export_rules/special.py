@@ -7,12 +7,6 @@ from math import inf
 from opstep.frontends.onnx.export_rules import rule, wide
 
 
-@rule("erfc")
-@wide
-def _erfc(b, t, x):
-    return b.sub(1.0, b.erf(x))
-
-
 @rule("copysign")
 @wide
 def _copysign(b, t, x, sign):
