@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.graph import Apply, Assert, Binding, Graph, Name
+from opstep.runtime.ir.graph import Apply, Assert, Binding, Graph, Name, Update
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import DTYPES
 from opstep.runtime.transforms.builder import Var
@@ -25,7 +25,7 @@ def unique(name: str, used: set[str]) -> str:
     return found
 
 
-def renamed(statement: Apply | Assert, names: Mapping[str, str]) -> Apply | Assert:
+def renamed(statement: Any, names: Mapping[str, str]) -> Any:
     """A statement with values called otherwise."""
 
     def name(n: Any) -> Any:
@@ -33,6 +33,8 @@ def renamed(statement: Apply | Assert, names: Mapping[str, str]) -> Apply | Asse
 
     if isinstance(statement, Assert):
         return replace(statement, condition=name(statement.condition))
+    if isinstance(statement, Update):
+        return replace(statement, target=name(statement.target), value=name(statement.value))
     results = tuple([Binding(name(r.name), r.type) for r in statement.results])
     operands = tuple(map(name, statement.operands))
     return Apply(results, statement.callee, operands, statement.attrs, statement.at)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from opstep.frontends import missing
 from opstep.runtime.ir.diagnostics import Diagnostic
-from opstep.runtime.ir.errors import InputError
 
 OF_DATA = "a size depends on data"
 
@@ -35,24 +35,18 @@ class Missing(NamedTuple):
     node: str  # what the file calls it, or its place
 
 
-class ImportFailed(InputError):
-    """Some nodes have no counterpart: one message for each op and reason, with its first node;
-    `missing` lists every one.
-    """
+class ImportFailed(missing.ImportFailed):
+    """`missing` lists nodes; the message of several that are alike names the first."""
 
-    def __init__(self, path: str, missing: Sequence[Missing]):
-        self.missing = tuple(missing)
-        groups: dict[tuple[str, str], list[Missing]] = {}
-        for m in missing:
-            groups.setdefault((m.op, m.reason), []).append(m)
-        super().__init__(_diagnostic(path, found) for found in groups.values())
+    def __init__(self, path: str, missing: Sequence[Any]):
+        self.path = path
+        super().__init__(missing)
 
-
-def _diagnostic(path: str, found: Sequence[Missing]) -> Diagnostic:
-    first = found[0]
-    times = f" ({len(found)} times)" if len(found) > 1 else ""
-    message = f"{path}: {first.node}: {first.op} cannot be imported: {first.reason}{times}"
-    hint = ""
-    if first.reason == OF_DATA and first.op not in FAMILIES:
-        hint = "give it at import, where it is an input: opstep.from_onnx(model, constants={…})"
-    return Diagnostic("error", message, hint=hint)
+    def _diagnostic(self, found: Sequence[Any]) -> Diagnostic:
+        first = found[0]
+        times = f" ({len(found)} times)" if len(found) > 1 else ""
+        what = f"{self.path}: {first.node}: {first.op} cannot be imported: {first.reason}{times}"
+        hint = ""
+        if first.reason == OF_DATA and first.op not in FAMILIES:
+            hint = "give it at import, where it is an input: opstep.from_onnx(model, constants={…})"
+        return Diagnostic("error", what, hint=hint)

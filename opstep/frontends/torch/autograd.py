@@ -26,6 +26,7 @@ from opstep.frontends.torch.pooling import find_indices_again
 from opstep.frontends.torch.probing import why_refused
 from opstep.frontends.torch.recurrent import SingleLayers
 from opstep.frontends.torch.rules.registry import RULES, key_of
+from opstep.frontends.torch.single import other_kernels
 from opstep.frontends.torch.whole import whole_ops
 
 aten = torch.ops.aten
@@ -73,42 +74,37 @@ def _unless_refused(op: Any, definition: Callable[..., Any]) -> Callable[..., An
 
 
 @contextmanager
-def single_ops() -> Iterator[None]:
-    """While the block lasts, attention is traced as one op of ours, or as the ops it consists of,
-    and so are recurrent layers: not as calls of libraries, which have other gradients.
+def simple_kernels() -> Iterator[None]:
+    """While the block lasts, recurrent layers and attention run as the ops that they stand for: not
+    as calls of libraries, which have other gradients.
     """
     enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        kernels, at_once = sdpa_kernel(SDPBackend.MATH), functorch.patch(AT_ONCE)
-        with kernels, SingleAttention(), SingleLayers(), at_once, _nothing_donated(), _whole():
+        with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
 
 
 @contextmanager
-def _whole() -> Iterator[None]:
-    """Ops that have a rule, and a backward with one, are traced as such: before autograd sees them
+def single_ops() -> Iterator[None]:
+    """While the block lasts, attention and recurrent layers are traced as ops of ours, or as the
+    ops that they stand for.
+
+    Ops that have a rule, and a backward with one, are traced as such: before autograd sees them
     PyTorch writes some (`upsample_bilinear2d`) as indices. Its batch norm has to be written as one
     that gives its statistics: the op itself changes them in place. So are gradients that PyTorch
     composes and we have as one op.
     """
     backward = (key for key in RULES if f"{key.partition('.')[0]}_backward.default" in RULES)
-    ops = (op for op in map(_overload, backward) if op and op != aten.native_batch_norm.default)
-    found = [op for op in ops if _PYTHON[0] in op.py_kernels]
-    kept = [
-        {key: op.py_kernels.pop(key) for key in _PYTHON if key in op.py_kernels} for op in found
-    ]
-    try:
-        for op in found:
-            op._dispatch_cache.clear()
-        with whole_ops():
-            yield
-    finally:
-        for op, kernels in zip(found, kept, strict=True):
-            op.py_kernels.update(kernels)
-            op._dispatch_cache.clear()
+    found = (op for op in map(_overload, backward) if op and op != aten.native_batch_norm.default)
+    wholes = {op: dict.fromkeys(_PYTHON) for op in found if _PYTHON[0] in op.py_kernels}
+    with (
+        simple_kernels(), SingleAttention(), SingleLayers(), functorch.patch(AT_ONCE),
+        _nothing_donated(), other_kernels(wholes), whole_ops(),
+    ):  # fmt: skip
+        yield
 
 
 def _overload(key: str) -> Any:

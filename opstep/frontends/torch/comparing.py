@@ -45,7 +45,7 @@ from opstep.frontends.torch.exporting import retranslated
 from opstep.frontends.torch.importing import translated
 from opstep.frontends.torch.judging import own_error
 from opstep.frontends.torch.modules import Call, call_tree
-from opstep.frontends.torch.sources import frames_of
+from opstep.frontends.torch.sources import frames_of, last_line
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.graph import Return
 from opstep.runtime.ir.printer import print_statement
@@ -297,8 +297,7 @@ class _Comparer:
         _, operands = evaluating.cone(self._graph, [value], theirs)
         leaves = [v for v in operands if v in totals]
         worst = max(leaves, key=lambda v: totals[v].relative, default=None)
-        frames = frames_of(node)
-        file, line = (frames[-1].file, frames[-1].line) if frames else ("", 0)
+        file, line = last_line(frames_of(node))
         tapped = self._ours.tapped.get(value)
         site = placed(tapped).site if tapped else ""
         statement = print_statement(replace(tapped.step.statement, at=None)) if tapped else ""

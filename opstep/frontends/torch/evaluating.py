@@ -16,7 +16,7 @@ from torch.fx.node import map_aggregate
 
 from opstep.api.inputs import as_array
 from opstep.frontends.torch.dims import dtype_of
-from opstep.frontends.torch.drafts import Value
+from opstep.frontends.torch.drafts import Value, value_of
 from opstep.runtime.ir.errors import DeviceError, InputError
 
 Known = Mapping[Value, torch.Tensor]
@@ -24,14 +24,6 @@ RESHAPES: dict[Any, Any] = {  # views, where another device or type lays tensors
     torch.ops.aten.view.default: torch.ops.aten.reshape.default
 }
 FEW = 64  # terms of a sum that add no error worth speaking of
-
-
-def value_of(node: fx.Node) -> Value:
-    """The value that a node stands for: `getitem` chooses a result of another."""
-    if node.op == "call_function" and node.target is getitem:
-        parent, index = node.args
-        return Value(value_of(parent).node, index)  # pyright: ignore[reportArgumentType]
-    return Value(node)
 
 
 def values(graph: fx.Graph) -> Iterator[Value]:

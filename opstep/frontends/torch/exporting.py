@@ -6,6 +6,7 @@ import io
 import logging
 import operator
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -15,7 +16,9 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+from torch.fx.proxy import TracerBase
 
+from opstep.frontends.replacing import replaced
 from opstep.frontends.torch.assembling import Translated, Translation
 from opstep.frontends.torch.definitions import Definitions, without_definition
 from opstep.frontends.torch.dims import Symbols
@@ -166,21 +169,14 @@ def whole_stacks() -> Iterator[None]:
     """While the block lasts, traces keep all Python frames from the first `forward` on: without
     it, PyTorch keeps those called `forward`, and what they call is lost.
     """
-    from torch.fx.proxy import TracerBase
-
     name = "_filter_traceback_frames"
-    before = getattr(TracerBase, name, None)
-    if before is None:  # of a version that filters elsewhere
+    if not hasattr(TracerBase, name):  # of a version that filters elsewhere
         yield
         return
-    import traceback
 
-    def filtered(self, frames):
+    def filtered(self: Any, frames: Any) -> Any:
         first = next((k for k, f in enumerate(frames) if f.name == "forward"), len(frames))
         return traceback.StackSummary.from_list(frames[first:])
 
-    setattr(TracerBase, name, filtered)
-    try:
+    with replaced(TracerBase, name, lambda _: filtered):
         yield
-    finally:
-        setattr(TracerBase, name, before)

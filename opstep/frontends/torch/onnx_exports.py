@@ -44,7 +44,7 @@ from opstep.frontends.torch.comparing import module_of
 from opstep.frontends.torch.drafts import Value
 from opstep.frontends.torch.evaluating import Exact, array_of, tensor_of, value_of
 from opstep.frontends.torch.importing import translated
-from opstep.frontends.torch.sources import frames_of
+from opstep.frontends.torch.sources import frames_of, last_line
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import dtype_of
 
@@ -212,8 +212,8 @@ class _Comparer:
         given = set(self.outputs.values())
         theirs = []
         for value in self.order:
-            frames, op = frames_of(value.node), str(value.node.target).split(".")
-            line = (Path(frames[-1].file).name, frames[-1].line) if frames else ("", 0)
+            op, (file, number) = str(value.node.target).split("."), last_line(frames_of(value.node))
+            line = Path(file).name, number
             array = self._theirs(value)
             uses = None if value in given else tuple(map(module_of, users.get(value, ())))
             theirs.append(Site(
@@ -334,8 +334,7 @@ class _Comparer:
     ) -> OpDifference:
         value = self.pairs[name]
         a, b = self.ours[name], self._theirs(value)
-        frames = frames_of(value.node)
-        file, line = (frames[-1].file, frames[-1].line) if frames else ("", 0)
+        file, line = last_line(frames_of(value.node))
         exact = Exact(self.graph, self.theirs)
         theirs = torch_judging.own_error(value, self.theirs, exact, self.rtol)
         found = verdict(own, theirs)

@@ -11,8 +11,7 @@ import json
 import logging
 import re
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import fx
 from torch._export.serde.schema import SCHEMA_VERSION
 from torch.export import ExportedProgram
 
+from opstep.frontends.replacing import replaced
 from opstep.frontends.torch.errors import cause
 from opstep.frontends.torch.kernels import is_known, unknown
 from opstep.frontends.torch.size_texts import is_size
@@ -49,7 +49,7 @@ def read(path: Path) -> ExportedProgram:
     before = log.level
     try:
         log.setLevel(logging.CRITICAL)  # what it warns of is said below
-        with only_tensors():
+        with replaced(torch, "load", _only_tensors):
             found = torch.export.load(path)
     except Exception as error:  # of any class: PyTorch checks little of what it reads
         for name in _unknown_ops(path):
@@ -91,19 +91,9 @@ def _is_op(target: Any) -> bool:
     return isinstance(target, _TARGETS) or number
 
 
-@contextmanager
-def only_tensors() -> Iterator[None]:
-    """While the block lasts, `torch.load` makes nothing but tensors, whatever it is asked for."""
-    before = torch.load
-
-    def load(*args: Any, **kwargs: Any) -> Any:
-        return before(*args, **{**kwargs, "weights_only": True})
-
-    torch.load = load
-    try:
-        yield
-    finally:
-        torch.load = before
+def _only_tensors(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.load` that makes nothing but tensors, whatever it is asked for."""
+    return lambda *args, **kwargs: load(*args, **{**kwargs, "weights_only": True})
 
 
 def check(path: Path) -> None:

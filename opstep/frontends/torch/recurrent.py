@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._C import DispatchKey
@@ -16,6 +17,7 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 
 from opstep.frontends.torch.drafts import Value, value_of
+from opstep.frontends.torch.single import other_kernels
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -67,23 +69,10 @@ def whole_layers() -> Iterator[None]:
     finds the shapes of what they give without going through all steps.
     """
     ops = [aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input]
-    kernels = [dict(op.py_kernels) for op in ops]
-    definitions = [decomposition_table.get(op) for op in ops]
-    for op in ops:
-        decomposition_table[op] = _shapes
-        for key in {*op.py_kernels, DispatchKey.CompositeImplicitAutograd}:
-            op.py_kernels[key] = _shapes
-        op._dispatch_cache.clear()
-    try:
+    keys = (DispatchKey.CompositeImplicitAutograd,)
+    kernels = {op: dict.fromkeys((*op.py_kernels, *keys), _shapes) for op in ops}
+    with other_kernels(kernels), mock.patch.dict(decomposition_table, dict.fromkeys(ops, _shapes)):
         yield
-    finally:
-        for op, known, definition in zip(ops, kernels, definitions, strict=True):
-            op.py_kernels.clear()
-            op.py_kernels.update(known)
-            op._dispatch_cache.clear()
-            decomposition_table.pop(op)
-            if definition is not None:
-                decomposition_table[op] = definition
 
 
 def _shapes(

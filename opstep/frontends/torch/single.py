@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,3 +52,23 @@ def single(name: str, parameters: str, function: Callable[..., Tensor], shape: A
     gradient.register_fake(shapes)
     op.register_autograd(gradients, setup_context=saved)
     return op
+
+
+@contextmanager
+def other_kernels(table: Mapping[Any, Mapping[Any, Any]]) -> Iterator[None]:
+    """While the block lasts, ops have these kernels in Python, by dispatch key; None: none."""
+    kept = {op: dict(op.py_kernels) for op in table}
+    try:
+        for op, kernels in table.items():
+            there = {**kept[op], **kernels}
+            _set_kernels(op, {key: kernel for key, kernel in there.items() if kernel is not None})
+        yield
+    finally:
+        for op, kernels in kept.items():
+            _set_kernels(op, kernels)
+
+
+def _set_kernels(op: Any, kernels: Mapping[Any, Any]) -> None:
+    op.py_kernels.clear()
+    op.py_kernels.update(kernels)
+    op._dispatch_cache.clear()

@@ -5,8 +5,8 @@ rows with their gradients: as these find the statistics of a row again, the forw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from opstep.frontends.torch.body import Body
 from opstep.frontends.torch.rules import layers
 from opstep.frontends.torch.rules.registry import rule
-from opstep.frontends.torch.single import single
+from opstep.frontends.torch.single import other_kernels, single
 from opstep.runtime.ir.op import OPS
 
 Tensor = torch.Tensor
@@ -25,22 +25,10 @@ aten = torch.ops.aten
 _KEY = DispatchKey.CompositeImplicitAutograd
 
 
-@contextmanager
-def whole_ops() -> Iterator[None]:
+def whole_ops() -> AbstractContextManager[None]:
     """While the block lasts, these ops are traced as ops of ours."""
     _default_epsilons()
-    kept = {op: op.py_kernels.get(_KEY) for op in _WHOLE}
-    for op, kernel in _WHOLE.items():
-        op.py_kernels[_KEY] = kernel
-        op._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        for op, known in kept.items():
-            op.py_kernels.pop(_KEY, None)
-            if known is not None:
-                op.py_kernels[_KEY] = known
-            op._dispatch_cache.clear()
+    return other_kernels({op: {_KEY: kernel} for op, kernel in _WHOLE.items()})
 
 
 # --- running products -----------------------------------------------------------------------------

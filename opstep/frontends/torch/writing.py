@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opstep.frontends.assignments import Assignment, assignment
-from opstep.frontends.statements import unique
+from opstep.frontends.statements import renamed, unique
 from opstep.frontends.torch.drafts import Draft, Made, Value
 from opstep.frontends.torch.modules import forward_of
-from opstep.frontends.torch.naming import identifier, renamed
+from opstep.frontends.torch.naming import identifier
 from opstep.frontends.torch.sources import Frame, relative
 from opstep.runtime.ir.graph import NO_COMMENTS, Apply, Binding, Comments, Graph, Name, Return
 from opstep.runtime.ir.op import OPS, Ref
@@ -82,7 +82,7 @@ class Writer:
                 Name(name),
                 tuple(Binding(Name(names[v.name]), v.type) for v in inputs),
                 tuple(v.type for v in draft.results),
-                (*renamed(body, names), *returned),
+                (*(renamed(s, names) for s in body), *returned),
                 Comments((draft.call.kind,)) if draft.call.kind else NO_COMMENTS,
             ),
         )

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from opstep.frontends.missing import Missing
 from opstep.frontends.replacing import replaced
 from opstep.frontends.scripts.script import Leave, Script
+from opstep.frontends.torch.autograd import simple_kernels
 from opstep.frontends.torch.drawing import SHAPED
 from opstep.frontends.torch.eager.dispatch import Listener
 from opstep.frontends.torch.eager.names import Names
@@ -362,18 +362,6 @@ def _map(argument: Any, ref: Any) -> Any:
     if isinstance(argument, torch.device):
         return torch.device("cpu")
     return argument
-
-
-@contextmanager
-def simple_kernels() -> Iterator[None]:
-    """While the block lasts, recurrent layers and attention run as the ops that they stand for."""
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)
 
 
 class AsIs:
