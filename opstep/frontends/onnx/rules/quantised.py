@@ -19,10 +19,9 @@ from opstep.runtime.ir.types import DType, f32, i8, i32, u8
 
 def along(b: Body, v: Any, x: Var, axis: int, block: int = 0) -> Any:
     """A scale or a zero point as it meets x: one, one for each part of an axis, or of a block."""
+    v = _alone(b, v)
     if not isinstance(v, Var) or v.type.rank == 0:
         return v
-    if v.type.rank == 1 and v.shape[0] == 1:
-        return b.reshape(v, shape=[])
     if block:
         axis = axis_of(axis, x.type.rank)
         wide = b.unsqueeze(v, axes=[axis + 1])
@@ -40,11 +39,23 @@ def along(b: Body, v: Any, x: Var, axis: int, block: int = 0) -> Any:
 
 def rounded(b: Body, x: Var, scale: Any, zero: Any, dtype: DType) -> Var:
     """x / scale + zero, as the nearest integer of that type."""
+    y = b.div(x, scale if isinstance(scale, Var) else float(scale))
+    return _as_integers(b, y, zero, dtype)
+
+
+def _as_integers(b: Body, y: Var, zero: Any, dtype: DType) -> Var:
+    """The nearest integers, beside a zero point."""
     low, high = limits(dtype)
-    y = b.round(b.div(x, scale if isinstance(scale, Var) else float(scale)))
-    if zero is not None and not _is_zero(zero):
+    y = b.round(y)
+    if not _is_zero(zero):
         y = b.add(y, b.to(zero, y.dtype) if isinstance(zero, Var) else float(zero))
     return b.cast(b.clip(y, low=float(low), high=float(high)), dtype=dtype)
+
+
+def _alone(b: Body, v: Any) -> Any:
+    """The number that a row of one has."""
+    is_row = isinstance(v, Var) and v.type.rank == 1 and v.shape[0] == 1
+    return b.reshape(v, shape=[]) if is_row else v
 
 
 def _is_zero(zero: Any) -> bool:
@@ -85,13 +96,10 @@ def dequantize(b: Body, x, scale, zero=None, *, axis=1, block_size=0, output_dty
     return b.to(b.mul(y, b.to(scale, f32) if isinstance(scale, Var) else float(scale)), dtype)
 
 
-def _row(b: Body, zero: Var | None, rank: int) -> Any:
+def _row(b: Body, zero: Var | None) -> Any:
     """Zero points of the rows of the left of a product."""
-    if not isinstance(zero, Var) or zero.type.rank != 1:
-        return zero
-    if zero.shape[0] == 1:
-        return b.reshape(zero, shape=[])
-    return b.unsqueeze(zero, axes=[1])
+    zero = _alone(b, zero)
+    return b.unsqueeze(zero, axes=[1]) if isinstance(zero, Var) and zero.type.rank == 1 else zero
 
 
 def _as_bytes(b: Body, *sides: tuple[Var, Any, int]) -> list[Any] | None:
@@ -100,8 +108,7 @@ def _as_bytes(b: Body, *sides: tuple[Var, Any, int]) -> list[Any] | None:
     """
     zeros: list[Any] = []
     for x, zero, axes in sides:
-        if isinstance(zero, Var) and zero.type.rank == 1 and zero.shape[0] == 1:
-            zero = b.reshape(zero, shape=[])
+        zero = _alone(b, zero)
         apart = isinstance(zero, Var) and (zero.type.rank > axes or zero.dtype is not x.dtype)
         if apart or x.dtype not in (i8, u8):
             return None
@@ -122,10 +129,8 @@ def matmul_integer(b: Body, x, y, x_zero=None, y_zero=None):
     zeros = _as_bytes(b, (x, x_zero, 0), (y, y_zero, min(1, y.type.rank - 1)))
     if zeros is not None:
         return b.matmul_integer(x, y, *_given(*zeros))
-    left = shifted(b, x, _row(b, x_zero, x.type.rank))
-    if isinstance(y_zero, Var) and y_zero.type.rank == 1 and y_zero.shape[0] == 1:
-        y_zero = b.reshape(y_zero, shape=[])
-    return matmul(b, left, shifted(b, y, y_zero))
+    left = shifted(b, x, _row(b, x_zero))
+    return matmul(b, left, shifted(b, y, _alone(b, y_zero)))
 
 
 @rule("QLinearMatMul", same=(1, 2, 4, 5, 6, 7))
@@ -138,9 +143,7 @@ def qlinear_matmul(b: Body, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero)
 def _scale(b: Body, scale: Any, rows: bool = False) -> Any:
     if not isinstance(scale, Var):
         return float(scale)
-    if scale.type.rank == 1 and scale.shape[0] == 1:
-        scale = b.reshape(scale, shape=[])
-    scale = b.to(scale, f32)
+    scale = b.to(_alone(b, scale), f32)
     return b.unsqueeze(scale, axes=[1]) if rows and scale.type.rank == 1 else scale
 
 
@@ -160,13 +163,8 @@ def _factor(b: Body, x: Any, y: Any, of: Any = 1.0) -> Any:
 
 
 def _requantised(b: Body, total: Var, factor: Any, zero: Any) -> Var:
-    low, high = limits(zero.dtype)
-    if isinstance(zero, Var) and zero.type.rank == 1 and zero.shape[0] == 1:
-        zero = b.reshape(zero, shape=[])
-    y = b.round(b.mul(b.to(total, f32), factor))
-    if not _is_zero(zero):
-        y = b.add(y, b.to(zero, f32) if isinstance(zero, Var) else float(zero))
-    return b.cast(b.clip(y, low=float(low), high=float(high)), dtype=zero.dtype)
+    y = b.mul(b.to(total, f32), factor)
+    return _as_integers(b, y, _alone(b, zero), zero.dtype)
 
 
 def _convolved(b: Body, x, w, x_zero, w_zero, bias, window: dict[str, Any]) -> Var:
@@ -192,13 +190,9 @@ def qlinear_conv(b: Body, x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, b
     return _requantised(b, total, factor, zero)
 
 
-def _dequantised(b: Body, x: Var, scale: Any, zero: Any) -> Var:
-    return dequantize(b, x, scale, zero)
-
-
 def _qlinear(op: str):
     def translated(b: Body, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero=None):
-        wide = [_dequantised(b, *t) for t in ((x, x_scale, x_zero), (y, y_scale, y_zero))]
+        wide = [dequantize(b, *t) for t in ((x, x_scale, x_zero), (y, y_scale, y_zero))]
         return quantize(b, getattr(b, op)(*wide), scale, zero)
 
     return translated
@@ -212,32 +206,32 @@ rule("QLinearMul", domain=MICROSOFT, same=PAIR)(_qlinear("mul"))
 
 @rule("QLinearSigmoid", domain=MICROSOFT, same=range(1, 5))
 def qlinear_sigmoid(b: Body, x, x_scale, x_zero, scale, zero=None):
-    return quantize(b, b.sigmoid(_dequantised(b, x, x_scale, x_zero)), scale, zero)
+    return quantize(b, b.sigmoid(dequantize(b, x, x_scale, x_zero)), scale, zero)
 
 
 @rule("QLinearLeakyRelu", domain=MICROSOFT, same=range(1, 5))
 def qlinear_leaky_relu(b: Body, x, x_scale, x_zero, scale, zero=None, *, alpha=0.01):
-    return quantize(b, b.leaky_relu(_dequantised(b, x, x_scale, x_zero), slope=alpha), scale, zero)
+    return quantize(b, b.leaky_relu(dequantize(b, x, x_scale, x_zero), slope=alpha), scale, zero)
 
 
 @rule("QLinearSoftmax", domain=MICROSOFT, same=range(1, 5))
 def qlinear_softmax(b: Body, x, x_scale, x_zero, scale, zero=None, *, axis=-1, opset=13):
     if opset < 13 and axis_of(axis, x.type.rank) != x.type.rank - 1:
         raise Untranslatable("a softmax over several axes")
-    return quantize(b, b.softmax(_dequantised(b, x, x_scale, x_zero), axis=axis), scale, zero)
+    return quantize(b, b.softmax(dequantize(b, x, x_scale, x_zero), axis=axis), scale, zero)
 
 
 @rule("QLinearGlobalAveragePool", domain=MICROSOFT, same=range(1, 5))
 def qlinear_global_average_pool(b: Body, x, x_scale, x_zero, scale, zero, *, channels_last=0):
     if channels_last:
         raise Untranslatable("channels behind the image")
-    wide = _dequantised(b, x, x_scale, x_zero)
+    wide = dequantize(b, x, x_scale, x_zero)
     return quantize(b, b.mean(wide, axes=list(range(2, x.type.rank)), keepdims=True), scale, zero)
 
 
 @rule("QLinearConcat", domain=MICROSOFT, same=SCALES)
 def qlinear_concat(b: Body, scale, zero, *parts, axis):
-    wide = [_dequantised(b, *parts[k : k + 3]) for k in range(0, len(parts), 3)]
+    wide = [dequantize(b, *parts[k : k + 3]) for k in range(0, len(parts), 3)]
     return quantize(b, b.concat(*wide, axis=axis_of(axis, wide[0].type.rank)), scale, zero)
 
 
