@@ -23,11 +23,11 @@ from opstep.runtime.ir.errors import InputError
 FEW = 8  # nodes from what is given to an index
 ALONG = (  # which take a tensor, an axis and an index into it
     "gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy",
-    "index_reduce", "index_fill",
+    "index_reduce",
 )  # fmt: skip
 ROWS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only")
 LABELS = ("nll_loss_forward", "nll_loss2d_forward")
-COUNTING_BACK = ("index_fill", "take", "put", "index", "index_put")
+COUNTING_BACK = ("put", "index", "index_put")
 DIVIDING = ("floor_divide", "remainder", "fmod", "div")
 
 Check = Callable[[Sequence[Any]], None]
@@ -104,7 +104,7 @@ def _taken(node: fx.Node) -> Iterator[tuple[Any, Any]]:
         yield args[1], x.shape[-1 if x.dim() < 2 else 1]
     elif name in ALONG:
         yield args[2], x.shape[args[1]] if x.dim() else 1
-    elif name in ("take", "put"):
+    elif name == "put":
         yield args[1], x.numel()
     else:
         listed: Any = args[1]

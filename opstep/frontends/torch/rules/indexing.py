@@ -190,6 +190,12 @@ def index_add(b: Body, x, axis, index, source, *, alpha=1):
     return _put(b, b.index_put_add, x, axis, index, source)
 
 
+@rule("index_copy.default")
+def index_copy(b: Body, x, axis, index, source):
+    _check_type(x, source)
+    return _put(b, b.index_put, x, axis, index, source)
+
+
 def _check_type(x: Var, source: Var) -> None:
     if source.dtype is not x.dtype:
         raise Refused(f"a source of {source.dtype} for elements of {x.dtype}")
