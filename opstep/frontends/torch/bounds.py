@@ -23,11 +23,11 @@ from opstep.runtime.ir.errors import InputError
 FEW = 8  # nodes from what is given to an index
 ALONG = (  # which take a tensor, an axis and an index into it
     "gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy",
-    "index_reduce",
+    "index_reduce", "index_fill",
 )  # fmt: skip
 ROWS = ("embedding", "_embedding_bag", "_embedding_bag_forward_only")
 LABELS = ("nll_loss_forward", "nll_loss2d_forward")
-COUNTING_BACK = ("put", "index", "index_put")
+COUNTING_BACK = ("index_fill", "put", "index", "index_put")
 DIVIDING = ("floor_divide", "remainder", "fmod", "div")
 
 Check = Callable[[Sequence[Any]], None]

@@ -201,6 +201,12 @@ def _check_type(x: Var, source: Var) -> None:
         raise Refused(f"a source of {source.dtype} for elements of {x.dtype}")
 
 
+@rule("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(b: Body, x, axis, index, value):
+    value = b.to(value, x.dtype) if isinstance(value, Var) else b.fitting(value, x.dtype)
+    return _put(b, b.index_put, x, axis, index, value)
+
+
 def _put(b: Body, op, x: Var, axis: int, index: Var, source) -> Var:
     """Along one axis."""
     index = as_index(b, ranked(b, index))
