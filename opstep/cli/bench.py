@@ -19,6 +19,7 @@ from opstep.cli.common import (
     emit_json,
     ended_in_order,
     json_option,
+    option,
     say,
     watch_compiler,
 )
@@ -55,18 +56,9 @@ if TYPE_CHECKING:
 )
 @click.argument("file", metavar="FILE")
 @graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    default=("random",),
-    show_default=True,
-    help="As for opstep run.",
-)
+@option("--input -i NAME=SOURCE…", "As for opstep run.", default=("random",), to="inputs")
 @symbol_option
-@click.option("--params", metavar="FILE", help="Load params from a safetensors file.")
+@option("--params FILE", "Load params from a safetensors file.")
 @setting_options("device", *KERNELS, "threads")
 @setting_option(
     "steps", default=20, help="Number of steps to take the median of, after three to warm up."
@@ -76,16 +68,15 @@ if TYPE_CHECKING:
     default=1,
     help="With several streams, each op takes longer, since they share the device.",
 )
-@click.option(
+@option(
     "--sort",
-    type=click.Choice(["time", "line"]),
+    "Sort by time, longest first, or by line.",
+    click.Choice(["time", "line"]),
     default="time",
-    show_default=True,
-    help="Sort by time, longest first, or by line.",
 )
 @fallback_option
 @import_option
-@click.option("--roofline", metavar="FILE.png", help="Draw the roofline: .png, .svg or .pdf.")
+@option("--roofline FILE.png", "Draw the roofline: .png, .svg or .pdf.")
 @json_option
 @ended_in_order()
 def bench(file: str, **options: Any) -> int:

@@ -129,7 +129,40 @@ def is_explicit(name: str) -> bool:
     return source is click.core.ParameterSource.COMMANDLINE
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def option(spec: str, help: str, kind: Any = None, *, to: str = "", **more: Any) -> Decorator:
+    """Declares an option of a command.
+
+    `spec`: its flags and what it takes, as help shows them: ``--input -i NAME=SOURCE``, with … at
+    the end where it can be given several times. Without such a word and a `kind`, which is a type
+    of click's, it is a switch. `to`: its parameter, if that is not called like the flag. `more`: of
+    `click.option`; help shows a default that is not empty.
+    """
+    words = spec.split()
+    flags = [word for word in words if word.startswith("-")]
+    taken = "".join(words[len(flags) :])
+    several = taken.endswith("…")
+    how: dict[str, Any] = {"multiple": several, "metavar": taken.removesuffix("…") or None}
+    if not taken and kind is None and "/" not in spec:
+        how["is_flag"] = True
+    how["show_default"] = bool(more.get("default")) or None
+    return click.option(*flags, *([to] if to else []), type=kind, help=help, **how | more)
+
+
+def grouped(*declared: Decorator) -> Decorator:
+    """Declares all of these options, in this order."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(declared):
+            function = one(function)
+        return function
+
+    return declare
+
+
+json_option = option("--json", "Print JSON.", to="as_json")
 
 
 def emit_json(value: Any) -> None:

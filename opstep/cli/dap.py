@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from opstep.cli.common import COMMAND, OK, command
+from opstep.cli.common import COMMAND, OK, command, option
 from opstep.cli.serving import serve_port, serving_options, writer
 
 
@@ -18,17 +16,15 @@ from opstep.cli.serving import serve_port, serving_options, writer
     ],
     codes={OK: "the client shut down cleanly", COMMAND: "usage; the port is not available"},
 )
-@click.option(
+@option(
     "--ahead",
-    is_flag=True,
-    help="Import what a launch needs before the first message comes, for editors that start the "
-    "server before it is needed. If opstep changed meanwhile, it starts anew.",
+    "Import what a launch needs before the first message comes, for editors that start the server "
+    "before it is needed. If opstep changed meanwhile, it starts anew.",
 )
-@click.option(
+@option(
     "--script",
-    is_flag=True,
-    help="Debug Python scripts, by debugpy and what opstep adds; an editor that knows what it "
-    "launches saves a moment so. Without it, scripts and graphs are launched.",
+    "Debug Python scripts, by debugpy and what opstep adds; an editor that knows what it launches "
+    "saves a moment so. Without it, scripts and graphs are launched.",
 )
 @serving_options
 def dap(listen: str | None, log_file: str | None, ahead: bool, script: bool) -> None:

@@ -23,6 +23,7 @@ from opstep.cli.common import (
     emit_json,
     ended_in_order,
     json_option,
+    option,
     say,
     watch_compiler,
 )
@@ -93,72 +94,53 @@ if TYPE_CHECKING:
 )
 @click.argument("file", metavar="FILE")
 @graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="As for opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, "
-    "ones, example or a number.",
+@option(
+    "--input -i NAME=SOURCE…",
+    "As for opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones, "
+    "example or a number.",
+    to="inputs",
 )
 @symbol_option
-@click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
+@option("--params FILE", "Load params, and states, from a safetensors file.")
 @setting_options("device", *KERNELS)
 @gpu_options
 @import_option
 @setting_options("threads", "steps", "seed", steps=None, seed=0)
 @setting_options(*POLICY, "chaos")
-@click.option(
-    "--data",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="An input that changes with each step: a file as for --input, whose first axis is the "
-    "step. Runs all of them, or --steps of them, repeating the data as needed.",
+@option(
+    "--data NAME=SOURCE…",
+    "An input that changes with each step: a file as for --input, whose first axis is the step. "
+    "Runs all of them, or --steps of them, repeating the data as needed.",
 )
-@click.option(
-    "--hunt",
-    "kinds",
-    metavar="WHAT",
-    help="Kinds to hunt for, separated by commas: nan, inf, overflow, underflow, index, and "
+@option(
+    "--hunt WHAT",
+    "Kinds to hunt for, separated by commas: nan, inf, overflow, underflow, index, and "
     'expressions such as "absmax > 1e4". Kinds other than nan and inf run each step op by op. '
     "Default: nan,inf.",
+    to="kinds",
 )
-@click.option("--nan-only", is_flag=True, help="Ignore infinities: --hunt nan.")
-@click.option(
-    "--wanted",
-    multiple=True,
-    metavar="NAME",
-    help="A value or output whose infinities are expected.",
-)
-@click.option("--masked", is_flag=True, help="Count values that no output shows, too.")
-@click.option(
-    "--break", "breaks", is_flag=True, help="Open the debugger at the op where it was born."
-)
+@option("--nan-only", "Ignore infinities: --hunt nan.")
+@option("--wanted NAME…", "A value or output whose infinities are expected.")
+@option("--masked", "Count values that no output shows, too.")
+@option("--break", "Open the debugger at the op where it was born.", to="breaks")
 @recording_options
 @script_options
 @compiled_option
 @ranks_options
 @started_ranks_options
-@click.option(
-    "--keep-going", is_flag=True, help="Of a script: go on behind a finding, to further ones."
-)
-@click.option(
+@option("--keep-going", "Of a script: go on behind a finding, to further ones.")
+@option(
     "--keep-step",
-    is_flag=True,
-    help="Of a script of PyTorch's: keep the ops of each step, and write the one with the NaN as a "
+    "Of a script of PyTorch's: keep the ops of each step, and write the one with the NaN as a "
     "program, SCRIPT-stepN.opg. It takes longer.",
 )
-@click.option(
+@option(
     "--lint",
-    is_flag=True,
-    help="Of a script of PyTorch's: report faults, too, that turn into no NaN. It takes longer.",
+    "Of a script of PyTorch's: report faults, too, that turn into no NaN. It takes longer.",
 )
-@click.option(
-    "--lint-except",
-    multiple=True,
-    metavar="KIND",
-    help="A kind of fault that --lint leaves out, such as dead. Can be given several times.",
+@option(
+    "--lint-except KIND…",
+    "A kind of fault that --lint leaves out, such as dead. Can be given several times.",
 )
 @json_option
 @ended_in_order()

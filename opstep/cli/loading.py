@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.cli.common import option
 from opstep.runtime.ir.foreign import LIBRARIES
 
 if TYPE_CHECKING:
@@ -18,19 +19,15 @@ if TYPE_CHECKING:
 FALLBACK = "PyTorch runs the ops that have no counterpart, and those that a program names."
 
 
-def fallback_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--fallback", type=click.Choice(list(LIBRARIES)), help=FALLBACK)(function)
+fallback_option = option("--fallback", FALLBACK, click.Choice(list(LIBRARIES)))
 
 
-def import_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--import",
-        "imports",
-        multiple=True,
-        metavar="MODULE",
-        help="Import a Python module first, which registers ops for --fallback torch. Can be given "
-        "several times.",
-    )(function)
+import_option = option(
+    "--import MODULE…",
+    "Import a Python module first, which registers ops for --fallback torch. Can be given several "
+    "times.",
+    to="imports",
+)
 
 
 def load_program(file: str, options: Mapping[str, Any]) -> Program:

@@ -10,7 +10,7 @@ import click
 
 from opstep.api.devices import HOST, canonical, device_names
 from opstep.api.settings import FIELDS, OPEN
-from opstep.cli.common import FloatRange
+from opstep.cli.common import FloatRange, grouped, option
 from opstep.cli.loading import FALLBACK
 from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.foreign import LIBRARIES
@@ -22,22 +22,15 @@ POLICY = ("mode", "streams", "alloc", "fill", "sync")
 METAVARS = {"device": "|".join(device_names("N")), "chaos": "SEED"}
 
 
-def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--graph", "-g", metavar="NAME", help="The graph to run. Default: the only one, or main."
-    )(function)
+graph_option = option("--graph -g NAME", "The graph to run. Default: the only one, or main.")
 
 
-def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--symbol",
-        "-s",
-        "symbols",
-        multiple=True,
-        metavar="N=SIZE",
-        help="Size of a dimension that the program only names, such as N of f32[N, 3]; or the "
-        "element type that T of T[N] is (T=f16). Can be given several times.",
-    )(function)
+symbol_option = option(
+    "--symbol -s N=SIZE…",
+    "Size of a dimension that the program only names, such as N of f32[N, 3]; or the element type "
+    "that T of T[N] is (T=f16). Can be given several times.",
+    to="symbols",
+)
 
 
 class _Extent(click.ParamType):
@@ -54,47 +47,37 @@ class _Extent(click.ParamType):
         return name, int(text)
 
 
-def started_ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--check`` and ``--rank-timeout``: of commands that start ranks."""
-    check = click.option(
+# ``--check`` and ``--rank-timeout``: of commands that start ranks.
+started_ranks_options = grouped(
+    option(
         "--check",
-        is_flag=True,
-        help="Ranks compare what they are at before each collective. So a program runs of which "
-        "that cannot be told beforehand, as its branches depend on what each rank has.",
-    )
-    timeout = click.option(
-        "--rank-timeout",
-        type=FloatRange(0.1),
+        "Ranks compare what they are at before each collective. So a program runs of which that "
+        "cannot be told beforehand, as its branches depend on what each rank has.",
+    ),
+    option(
+        "--rank-timeout SECONDS",
+        "How long a rank waits for others in a collective, before it ends and says where each "
+        "stands.",
+        FloatRange(0.1),
         default=1800.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long a rank waits for others in a collective, before it ends and says where "
-        "each stands.",
-    )
-    return check(timeout(function))
+    ),
+)
 
 
-def ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--ranks`` and ``--mesh``: of how many processes a program is for."""
-    options = [
-        click.option(
-            "--ranks",
-            type=click.IntRange(1, MOST_RANKS),
-            metavar="N",
-            help="For so many ranks: processes that run the program together.",
-        ),
-        click.option(
-            "--mesh",
-            multiple=True,
-            type=_Extent(),
-            metavar="AXIS=RANKS",
-            help="Ranks along an axis of the mesh, in place of those that the program declares. "
-            "Can be given several times.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+# ``--ranks`` and ``--mesh``: of how many processes a program is for.
+ranks_options = grouped(
+    option(
+        "--ranks N",
+        "For so many ranks: processes that run the program together.",
+        click.IntRange(1, MOST_RANKS),
+    ),
+    option(
+        "--mesh AXIS=RANKS…",
+        "Ranks along an axis of the mesh, in place of those that the program declares. Can be "
+        "given several times.",
+        _Extent(),
+    ),
+)
 
 
 class Size(click.ParamType):
@@ -188,87 +171,61 @@ def setting_option(name: str, **other: Any) -> Callable[..., Any]:
     return click.option(f"--{name}", show_default=how["default"] is not None, **how)
 
 
-def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What to do where a GPU fails."""
-    options = [
-        click.option(
-            "--fallback",
-            type=click.Choice([HOST, *LIBRARIES]),
-            help="cpu: if there is no GPU, or it runs out of memory, continue on the CPU. torch: "
-            + FALLBACK,
-        ),
-        click.option(
-            "--timeout",
-            type=FloatRange(0, min_open=True),
-            metavar="SECONDS",
-            help="Time limit for an op on a GPU in debug mode. Default: 60.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+# What to do where a GPU fails.
+gpu_options = grouped(
+    option(
+        "--fallback",
+        "cpu: if there is no GPU, or it runs out of memory, continue on the CPU. torch: "
+        + FALLBACK,
+        click.Choice([HOST, *LIBRARIES]),
+    ),
+    option(
+        "--timeout SECONDS",
+        "Time limit for an op on a GPU in debug mode. Default: 60.",
+        FloatRange(0, min_open=True),
+    ),
+)
 
 
-def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--workspace``, ``--trace``, and whose statistics the workspace gets."""
-    options = [
-        click.option(
-            "--workspace",
-            "-w",
-            metavar="FILE.db",
-            help="Record the run in a workspace: statistics, times, named tensors (SQLite).",
-        ),
-        click.option(
-            "--trace",
-            metavar="FILE.pftrace",
-            help="Write a timeline: when each op ran, on which stream (Perfetto).",
-        ),
-        click.option(
-            "--trace-steps",
-            metavar="LO:HI",
-            help="Only these steps in the timeline, from LO to HI - 1: 100:110.",
-        ),
-        click.option(
-            "--stats",
-            default="all",
-            show_default=True,
-            metavar="WHICH",
-            help="Tensors whose statistics are recorded: all, outputs, none, or names of values: "
-            '"relu:*,conv1.*" are all results of relu and all values called conv1.…',
-        ),
-        click.option(
-            "--stats-every",
-            type=click.IntRange(1),
-            default=1,
-            show_default=True,
-            metavar="N",
-            help="Record statistics only in every Nth step, and without --trace times as well.",
-        ),
-        click.option(
-            "--stats-also",
-            default="",
-            metavar="WHAT",
-            help="More statistics of these tensors: quantiles, signed (histograms by sign), "
-            "channels (minimum, maximum and zeros of each channel, along axis 1 or "
-            "channels=AXIS).",
-        ),
-        click.option("--name", metavar="NAME", help="Name of the run in the workspace."),
-        click.option(
-            "--tag",
-            "tags",
-            multiple=True,
-            type=Tag(),
-            metavar="NAME=VALUE",
-            help="Label to find the run by, such as lr=0.1. Can be given several times.",
-        ),
-        click.option(
-            "--keep-inputs",
-            type=_Every(),
-            default=0,
-            metavar="every=N",
-            help="Save inputs, params and states in every Nth step, to rerun from there.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+# ``--workspace``, ``--trace``, and whose statistics the workspace gets.
+recording_options = grouped(
+    option(
+        "--workspace -w FILE.db",
+        "Record the run in a workspace: statistics, times, named tensors (SQLite).",
+    ),
+    option(
+        "--trace FILE.pftrace", "Write a timeline: when each op ran, on which stream (Perfetto)."
+    ),
+    option("--trace-steps LO:HI", "Only these steps in the timeline, from LO to HI - 1: 100:110."),
+    option(
+        "--stats WHICH",
+        "Tensors whose statistics are recorded: all, outputs, none, or names of values: "
+        '"relu:*,conv1.*" are all results of relu and all values called conv1.…',
+        default="all",
+    ),
+    option(
+        "--stats-every N",
+        "Record statistics only in every Nth step, and without --trace times as well.",
+        click.IntRange(1),
+        default=1,
+    ),
+    option(
+        "--stats-also WHAT",
+        "More statistics of these tensors: quantiles, signed (histograms by sign), channels "
+        "(minimum, maximum and zeros of each channel, along axis 1 or channels=AXIS).",
+        default="",
+    ),
+    option("--name NAME", "Name of the run in the workspace."),
+    option(
+        "--tag NAME=VALUE…",
+        "Label to find the run by, such as lr=0.1. Can be given several times.",
+        Tag(),
+        to="tags",
+    ),
+    option(
+        "--keep-inputs every=N",
+        "Save inputs, params and states in every Nth step, to rerun from there.",
+        _Every(),
+        default=0,
+    ),
+)

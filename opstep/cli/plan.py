@@ -17,6 +17,7 @@ from opstep.cli.common import (
     command,
     emit_json,
     json_option,
+    option,
     say,
     size,
 )
@@ -63,8 +64,8 @@ if TYPE_CHECKING:
 @fallback_option
 @import_option
 @ranks_options
-@click.option("--summary", is_flag=True, help="Omit the plan itself.")
-@click.option("--saved", is_flag=True, help="FILE is a plan that this command printed.")
+@option("--summary", "Omit the plan itself.")
+@option("--saved", "FILE is a plan that this command printed.")
 @json_option
 def plan(file: str, **options: Any) -> int:
     """Show how a graph would run: streams, waits, memory, and whether it is free of races.

@@ -34,6 +34,7 @@ from opstep.cli.common import (
     is_explicit,
     json_option,
     json_text,
+    option,
     say,
     watch_compiler,
 )
@@ -99,33 +100,26 @@ TICK_S = 0.1  # between two moves of the progress bar
 )
 @click.argument("file", metavar="FILE")
 @graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], FILE.parquet:COLUMN, FOLDER:images "
-    "(as opstep train reads them), or a fill: random (normal floats, integers 0 to 9, unless "
-    "the ops that read it take others, such as labels or square roots), 0..100 (random in that "
-    "range), zeros, ones or a number; or example: what was saved with the program. "
-    "Without NAME=, random, zeros, ones or example apply to all other inputs.",
+@option(
+    "--input -i NAME=SOURCE…",
+    "FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], FILE.parquet:COLUMN, FOLDER:images (as "
+    "opstep train reads them), or a fill: random (normal floats, integers 0 to 9, unless the ops "
+    "that read it take others, such as labels or square roots), 0..100 (random in that range), "
+    "zeros, ones or a number; or example: what was saved with the program. Without NAME=, random, "
+    "zeros, ones or example apply to all other inputs.",
+    to="inputs",
 )
 @symbol_option
-@click.option(
-    "--params",
-    metavar="FILE",
-    help="Load all params, and states, from a safetensors file. Without it, those that have no "
+@option(
+    "--params FILE",
+    "Load all params, and states, from a safetensors file. Without it, those that have no "
     "initialiser are read from NAME.safetensors beside the program.",
 )
-@click.option("--save-params", metavar="FILE", help="Save params and states after the run.")
-@click.option(
-    "--output",
-    "-o",
-    "outputs",
-    multiple=True,
-    metavar="[NAME=]FILE",
-    help="Save one result, or all of them: .npy, .npz or .safetensors.",
+@option("--save-params FILE", "Save params and states after the run.")
+@option(
+    "--output -o [NAME=]FILE…",
+    "Save one result, or all of them: .npy, .npz or .safetensors.",
+    to="outputs",
 )
 @setting_options("device", *KERNELS)
 @gpu_options
@@ -134,12 +128,11 @@ TICK_S = 0.1  # between two moves of the progress bar
 @setting_options(*POLICY, "chaos")
 @recording_options
 @script_options
-@click.option(
-    "--record-step",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Of a script of PyTorch's: write step N of its optimizer, counted from 0, as a program, "
-    "with what it read beside it, and end the script. Default of --output: SCRIPT-stepN.opg.",
+@option(
+    "--record-step N",
+    "Of a script of PyTorch's: write step N of its optimizer, counted from 0, as a program, with "
+    "what it read beside it, and end the script. Default of --output: SCRIPT-stepN.opg.",
+    click.IntRange(0),
 )
 @compiled_option
 @ranks_options

@@ -23,6 +23,7 @@ from opstep.cli.common import (
     ended_in_order,
     is_explicit,
     json_option,
+    option,
     say,
     watch_compiler,
 )
@@ -78,57 +79,40 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("file", metavar="FILE")
-@click.option(
-    "--graph",
-    "-g",
-    metavar="NAME",
-    help="The graph whose first result is the loss. Default: loss, or the only one.",
+@option(
+    "--graph -g NAME", "The graph whose first result is the loss. Default: loss, or the only one."
 )
 @data_options
-@click.option(
-    "--epochs",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Times over the data.",
-)
+@option("--epochs N", "Times over the data.", click.IntRange(0), default=1)
 @optimizer_options
-@click.option(
-    "--step-graph",
-    metavar="NAME",
-    help="A graph of the program that makes a step of training. Default: GRAPH_step, if there is "
-    "one; else it is written.",
+@option(
+    "--step-graph NAME",
+    "A graph of the program that makes a step of training. Default: GRAPH_step, if there is one; "
+    "else it is written.",
 )
 @setting_options("device", "kernels", "threads", "seed", seed=0)
-@click.option(
-    "--params",
-    metavar="FILE",
-    help="Begin with the params, and states, of a safetensors file whose names and types agree.",
+@option(
+    "--params FILE",
+    "Begin with the params, and states, of a safetensors file whose names and types agree.",
 )
-@click.option("--emit", metavar="FILE.opg", help="Write the program that runs, as text.")
-@click.option(
-    "--save",
-    metavar="FILE",
-    help="Write what is learned: the program with its values (.opg), or all values, those of the "
+@option("--emit FILE.opg", "Write the program that runs, as text.")
+@option(
+    "--save FILE",
+    "Write what is learned: the program with its values (.opg), or all values, those of the "
     "optimizer included (.safetensors).",
 )
-@click.option(
-    "--workspace",
-    "-w",
-    metavar="FILE.db",
-    help="Record the run in a workspace: its metrics by step, checkpoints (SQLite).",
+@option(
+    "--workspace -w FILE.db",
+    "Record the run in a workspace: its metrics by step, checkpoints (SQLite).",
 )
 @timeline_options
 @checkpoint_options
-@click.option("--name", metavar="NAME", help="Name of the run in the workspace.")
-@click.option(
-    "--tag",
-    "tags",
-    multiple=True,
-    type=Tag(),
-    metavar="NAME=VALUE",
-    help="Label to find the run by, such as lr=0.1. Can be given several times.",
+@option("--name NAME", "Name of the run in the workspace.")
+@option(
+    "--tag NAME=VALUE…",
+    "Label to find the run by, such as lr=0.1. Can be given several times.",
+    Tag(),
+    to="tags",
 )
 @ranks_options
 @started_ranks_options

@@ -18,6 +18,7 @@ from opstep.cli.common import (
     PROGRAM,
     FloatRange,
     command,
+    option,
     watch_compiler,
 )
 from opstep.cli.loading import fallback_option, import_option, load_program
@@ -61,49 +62,32 @@ if TYPE_CHECKING:
 )
 @click.argument("file", metavar="FILE")
 @graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones, example or a "
-    "number, as for opstep run.",
+@option(
+    "--input -i NAME=SOURCE…",
+    "FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones, example or a number, "
+    "as for opstep run.",
+    to="inputs",
 )
 @symbol_option
-@click.option(
-    "--params",
-    metavar="FILE",
-    help="Load all params, and states, from a safetensors file.",
-)
+@option("--params FILE", "Load all params, and states, from a safetensors file.")
 @setting_options("device", *KERNELS, "threads", "steps", "seed", *POLICY, mode="debug", seed=0)
-@click.option(
-    "--workspace",
-    "-w",
-    metavar="FILE.db",
-    help="A workspace with runs that expressions can refer to.",
-)
-@click.option(
-    "--memory",
-    type=FloatRange(0, min_open=True),
+@option("--workspace -w FILE.db", "A workspace with runs that expressions can refer to.")
+@option(
+    "--memory GiB",
+    "Memory for results to step back to; older ones are recomputed when needed.",
+    FloatRange(0, min_open=True),
     default=BUDGET / 2**30,
-    show_default=True,
-    metavar="GiB",
-    help="Memory for results to step back to; older ones are recomputed when needed.",
 )
-@click.option("-x", "script", metavar="FILE", help="Run the commands in a file first.")
-@click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Run a command first.")
-@click.option(
-    "--batch", is_flag=True, help="Exit after -x and -ex; with 1 if one could not be done."
+@option("-x FILE", "Run the commands in a file first.", to="script")
+@option("-ex COMMAND…", "Run a command first.", to="given")
+@option("--batch", "Exit after -x and -ex; with 1 if one could not be done.")
+@option(
+    "--listen PORT",
+    "Of a script: an editor attaches to this port of this machine, in place of the terminal. 0: a "
+    "free one. Standard error begins with a line that ends with the port.",
+    click.IntRange(0, 65535),
 )
-@click.option(
-    "--listen",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Of a script: an editor attaches to this port of this machine, in place of the terminal. "
-    "0: a free one. Standard error begins with a line that ends with the port.",
-)
-@click.option("--wait", is_flag=True, help="Of a script: start it when an editor has attached.")
+@option("--wait", "Of a script: start it when an editor has attached.")
 @fallback_option
 @import_option
 @script_options

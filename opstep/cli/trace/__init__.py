@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opstep.cli.common import COMMAND, MACHINE, OK, FloatRange, say
+from opstep.cli.common import COMMAND, MACHINE, OK, FloatRange, option, say
 from opstep.cli.verbs import command_with_verbs
 from opstep.trace.viewer.engine import LIMIT_S
 from opstep.trace.viewer.files import ReadableParts
@@ -19,13 +19,11 @@ VERBS = {
     "query": ("opstep.cli.trace.query", "Run a SQL query (PerfettoSQL)."),
 }
 
-timeout_option = click.option(
-    "--timeout",
-    type=FloatRange(0, min_open=True),
+timeout_option = option(
+    "--timeout SECONDS",
+    "Time limit for loading, or for a query.",
+    FloatRange(0, min_open=True),
     default=LIMIT_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time limit for loading, or for a query.",
 )
 
 
@@ -53,18 +51,12 @@ def say_left_out(file: str, parts: ReadableParts) -> None:
     },
 )
 @click.argument("file", metavar="FILE.pftrace")
-@click.option(
-    "--at",
-    metavar="OP",
-    help="Open at an op: the name of its value or call, its op name, or a line (12, unet.opg:12).",
+@option(
+    "--at OP",
+    "Open at an op: the name of its value or call, its op name, or a line (12, unet.opg:12).",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    metavar="N",
-    help="Port on 127.0.0.1. Default: a free one.",
-)
-@click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
+@option("--port N", "Port on 127.0.0.1. Default: a free one.", click.IntRange(1, 65535))
+@option("--no-browser", "Print the address; do not open a browser.")
 @timeout_option
 def trace(file: str, at: str | None, port: int | None, no_browser: bool, timeout: float) -> int:
     """Show the timeline of runs in Perfetto, or query it.

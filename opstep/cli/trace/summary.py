@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import OK, amount, console, duration, emit_json, json_option, size
+from opstep.cli.common import OK, amount, console, duration, emit_json, json_option, option, size
 from opstep.cli.trace import timeout_option
 from opstep.cli.trace.opened import opened
 from opstep.cli.verbs import verb
@@ -33,16 +33,9 @@ ON_PATH = 12  # ops of the path that are listed
         ("opstep trace run.pftrace summary --json", "as JSON, times in ns"),
     ],
 )
-@click.option("--run", metavar="KEY", help="Only this run: its key, or the start of it.")
-@click.option("--step", type=click.IntRange(0), metavar="N", help="Only this step, from 0.")
-@click.option(
-    "--top",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="How many of the longest ops to list.",
-)
+@option("--run KEY", "Only this run: its key, or the start of it.")
+@option("--step N", "Only this step, from 0.", click.IntRange(0))
+@option("--top N", "How many of the longest ops to list.", click.IntRange(1), default=10)
 @json_option
 @timeout_option
 def summary(

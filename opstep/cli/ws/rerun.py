@@ -14,6 +14,7 @@ from opstep.cli.common import (
     emit_json,
     ended_in_order,
     json_option,
+    option,
     say,
     watch_compiler,
 )
@@ -37,15 +38,14 @@ if TYPE_CHECKING:
     codes={OK: "the same bits", PROGRAM: "they differ"},
 )
 @click.argument("run", metavar="RUN")
-@click.option(
-    "--step",
-    type=click.IntRange(0),
+@option(
+    "--step N",
+    "Start with this step, one of those saved by --keep-inputs.",
+    click.IntRange(0),
     default=0,
     show_default=True,
-    metavar="N",
-    help="Start with this step, one of those saved by --keep-inputs.",
 )
-@click.option("--record", is_flag=True, help="Record it in the same workspace.")
+@option("--record", "Record it in the same workspace.")
 @fallback_option
 @import_option
 @json_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import OK, amount, console, emit_json, json_option, say, size
+from opstep.cli.common import OK, amount, console, emit_json, json_option, option, say, size
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opstep.trace.workspace.records import TensorRecord
     from opstep.trace.workspace.workspace import Workspace
 
-run_option = click.option("--run", "-r", metavar="RUN", help="Only those of this run.")
+run_option = option("--run -r RUN", "Only those of this run.")
 KINDS = ("input", "param", "state", "output", "saved")
 
 
@@ -34,7 +34,7 @@ KINDS = ("input", "param", "state", "output", "saved")
     "what", type=click.Choice(["tensors", "runs"]), default="tensors", metavar="[tensors|runs]"
 )
 @run_option
-@click.option("--kind", type=click.Choice(KINDS), help="Only tensors of this kind.")
+@option("--kind", "Only tensors of this kind.", click.Choice(KINDS))
 @json_option
 def list_(file: str, what: str, run: str | None, kind: str | None, as_json: bool) -> int:
     """List the tensors or the runs.
@@ -93,13 +93,9 @@ def tensors_table(tensors: list[TensorRecord]) -> Any:
     ],
 )
 @click.argument("references", nargs=-1, metavar="[TENSOR...]")
-@click.option(
-    "--run", "-r", metavar="RUN", help="All tensors of this run, with their final values."
-)
-@click.option("--kind", type=click.Choice(KINDS), help="With --run: only tensors of this kind.")
-@click.option(
-    "--output", "-o", metavar="FILE", help="Write to this .npy, .npz or .safetensors file."
-)
+@option("--run -r RUN", "All tensors of this run, with their final values.")
+@option("--kind", "With --run: only tensors of this kind.", click.Choice(KINDS))
+@option("--output -o FILE", "Write to this .npy, .npz or .safetensors file.")
 @json_option
 def load(
     file: str,

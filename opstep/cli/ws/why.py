@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import FOUND, OK, amount, console, emit_json, json_option, say
+from opstep.cli.common import FOUND, OK, amount, console, emit_json, json_option, option, say
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     codes={OK: "nothing left its usual range", FOUND: "something did"},
 )
 @click.argument("run", metavar="RUN", default="last")
-@click.option(
-    "--top", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Rows shown."
-)
+@option("--top N", "Rows shown.", click.IntRange(1), default=20)
 @json_option
 def why(file: str, run: str, top: int, as_json: bool) -> int:
     """Report the tensors that left their usual range first.
