@@ -371,7 +371,7 @@ class Session:
             if seq in self._cancelled:
                 raise Cancelled
             declared.check_state(self.state)
-            found = declared.handler(self, *declared.checked(arguments))
+            found = declared.handler(self, **declared.checked(arguments))
             if found is NO_ANSWER:
                 return
             body = plain(found)

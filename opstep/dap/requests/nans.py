@@ -47,17 +47,12 @@ def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any
     return report_json(session, frame_handle, trace_back(session.debugger.machine.executor, node))
 
 
-@dataclass(frozen=True)
-class GoToOpArguments:
-    """`memory_reference`: of a tensor that a report names."""
-
-    memory_reference: str
-
-
 @request("opstep/goToOp", custom=True)
-def go_to_op(session: Session, arguments: GoToOpArguments) -> None:
-    """Goes back to behind the op that computed a tensor, and stops there for its NaNs."""
-    node = origin_of(session, arguments.memory_reference).node()
+def go_to_op(session: Session, memory_reference: str) -> None:
+    """Goes back to behind the op that computed a tensor, and stops there for its NaNs.
+    `memory_reference`: of a tensor that a report names.
+    """
+    node = origin_of(session, memory_reference).node()
     producer = None if node is None else producer_of(node)
     if node is None or producer is None:
         raise DapError("it came from outside: no op of this run made it", NO_TENSOR)
