@@ -12,7 +12,7 @@ import click
 
 from opstep.cli.common import OK, amount, console, duration, emit_json, json_option, option, size
 from opstep.cli.trace import timeout_option
-from opstep.cli.trace.opened import opened
+from opstep.cli.trace.query import opened
 from opstep.cli.verbs import verb
 from opstep.cli.ws.shown import table
 

@@ -16,7 +16,27 @@ from opstep.dap.requests.breakpoints import path_of
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.checks import Stop
+    from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.frames import Frame
+
+
+def graphs_called(debugger: Debugger) -> list[str]:
+    """Names of the graphs that the statement at the present position calls, or may call: by its
+    name, or as attributes of control flow.
+    """
+    from opstep.runtime.ir.effects import called_graphs
+
+    upcoming = debugger.machine.history.next_point()
+    if upcoming is None:
+        return []
+    activation, point = upcoming
+    if point.kind == "call":
+        callee = getattr(point.statement, "callee", None)
+        return [callee.text] if callee else []
+    if point.step < 0:
+        return []
+    step = activation.plan.steps[point.step]
+    return list(called_graphs(step.attrs)) if step.op.host else []
 
 
 @dataclass(frozen=True)
@@ -150,7 +170,6 @@ def step_in_targets(session: Session, frame_id: int) -> dict[str, Any]:
 @offers_targets
 def called_graph(session: Session, frame: Frame) -> list[StepInTarget]:
     """The graphs that the frame's statement calls, where it is the innermost one."""
-    from opstep.dap.graphs import graphs_called
 
     debugger = session.debugger.of(frame)
     names = [] if frame.call else graphs_called(debugger)
