@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.api.devices import HOST
-from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     ADD_BREAK,
     COMMAND,
@@ -232,31 +229,16 @@ def hunted(
     program: Program, graph: str, values: Iterable[dict], options: dict[str, Any],
     recording: Any, on_step: Any, any_of_us: Any = None,
 ) -> Hunt:  # fmt: skip
-    """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.cli.run import be_patient
+    """The hunt, see `continued`."""
+    from opstep.cli.run import continued
     from opstep.hunting.search import hunt as go
-    from opstep.runtime.ir.errors import DeviceError
-    from opstep.runtime.ir.wording import worded
 
-    settings, done = RunSettings.of(options), 0
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        if on_step:
-            on_step()
-
-    be_patient(program, settings, options["timeout"])
     more = {k: options[k] for k in ("nan_only", "kinds", "wanted", "masked")}
-    more |= {"recording": recording, "on_step": count, "any_of_us": any_of_us}
-    try:
-        return go(program, graph, values, **vars(settings), **more)
-    except DeviceError as error:
-        if options["fallback"] != HOST or settings.device == HOST:
-            raise
-        say(f"{worded(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
-    settings = replace(settings, device=HOST, steps=options["steps"] - done)
-    return go(program, graph, values, **vars(settings), **more)
+    more |= {"recording": recording, "any_of_us": any_of_us}
+    return continued(
+        program, options, on_step,
+        lambda settings, count: go(program, graph, values, **vars(settings), **more, on_step=count),
+    )  # fmt: skip
 
 
 def steps_of(values: dict[str, Any], batches: dict[str, Any]) -> Iterable[dict[str, Any]]:

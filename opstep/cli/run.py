@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -266,7 +266,20 @@ def executed(
     program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any],
     recording: Recording | None, on_step: Any,
 ) -> Result:  # fmt: skip
-    """The run; on the CPU from the step on that a GPU could not do, if that is asked for."""
+    """The run, see `continued`."""
+
+    def go(settings: RunSettings, count: Callable[[], None]) -> Result:
+        return program.run(graph, values, **vars(settings), recording=recording, on_step=count)
+
+    return continued(program, options, on_step, go)
+
+
+def continued(
+    program: Program, options: dict[str, Any], on_step: Any, go: Callable[..., Any]
+) -> Any:
+    """What `go` gives, called with settings and with what it calls after each step: on the CPU from
+    the step on that a GPU could not do, if that is asked for.
+    """
     from opstep.runtime.ir.errors import DeviceError
     from opstep.runtime.ir.wording import worded
 
@@ -279,9 +292,8 @@ def executed(
             on_step()
 
     be_patient(program, settings, options["timeout"])
-    more = {"recording": recording, "on_step": count}
     try:
-        return program.run(graph, values, **vars(settings), **more)
+        return go(settings, count)
     except DeviceError as error:
         if options["fallback"] != HOST or settings.device == HOST:
             raise
@@ -290,8 +302,7 @@ def executed(
         say(f"{done:,} of {amount(options['steps'], 'step')} finished")
         raise
     options["device"] = HOST
-    settings = replace(settings, device=HOST, steps=options["steps"] - done)
-    return program.run(graph, values, **vars(settings), **more)
+    return go(replace(settings, device=HOST, steps=options["steps"] - done), count)
 
 
 def be_patient(program: Program, settings: RunSettings, seconds: float | None) -> None:

@@ -65,6 +65,10 @@ class Session(Standing):
 
     # --- running ---
 
+    def changed(self, entries: list[Entry] | None = None) -> None:
+        """Gives the debugger the breakpoints as they are now."""
+        self.points.apply(self.debugger.breakpoints)
+
     def moved(self) -> None:
         """The run stands again."""
 
