@@ -24,13 +24,7 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import (
-    KERNELS,
-    graph_option,
-    setting_option,
-    setting_options,
-    symbol_option,
-)
+from opstep.cli.options import KERNELS, program_options, setting_option, setting_options
 
 if TYPE_CHECKING:
     from opstep.trace.bench import Ceilings, Measured
@@ -55,10 +49,7 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("file", metavar="FILE")
-@graph_option
-@option("--input -i NAME=SOURCE…", "As for opstep run.", default=("random",), to="inputs")
-@symbol_option
-@option("--params FILE", "Load params from a safetensors file.")
+@program_options(default=("random",))
 @setting_options("device", *KERNELS, "threads")
 @setting_option(
     "steps", default=20, help="Number of steps to take the median of, after three to warm up."

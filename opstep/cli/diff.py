@@ -21,7 +21,7 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import graph_option, setting_options, symbol_option
+from opstep.cli.options import program_options, setting_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,14 +73,7 @@ EXACT = "f64"
     "compares each op with f64 arithmetic and lists those that lose most precision first.",
     default=None,
 )
-@graph_option
-@option(
-    "--input -i NAME=SOURCE…",
-    "As for opstep run: FILE.npy, random, zeros, ones, example or a number.",
-    to="inputs",
-)
-@symbol_option
-@option("--params FILE", "Load params, and states, from a safetensors file.")
+@program_options()
 @setting_options("steps", "seed", seed=0)
 @option(
     "--rtol",

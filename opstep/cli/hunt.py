@@ -30,12 +30,11 @@ from opstep.cli.options import (
     KERNELS,
     POLICY,
     gpu_options,
-    graph_option,
+    program_options,
     ranks_options,
     recording_options,
     setting_options,
     started_ranks_options,
-    symbol_option,
 )
 from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.scripts import (
@@ -90,15 +89,7 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("file", metavar="FILE")
-@graph_option
-@option(
-    "--input -i NAME=SOURCE…",
-    "As for opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones, "
-    "example or a number.",
-    to="inputs",
-)
-@symbol_option
-@option("--params FILE", "Load params, and states, from a safetensors file.")
+@program_options()
 @setting_options("device", *KERNELS)
 @gpu_options
 @import_option

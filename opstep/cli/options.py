@@ -10,7 +10,7 @@ import click
 
 from opstep.api.devices import HOST, canonical, device_names
 from opstep.api.settings import FIELDS, OPEN
-from opstep.cli.common import FloatRange, grouped, option
+from opstep.cli.common import Decorator, FloatRange, grouped, option
 from opstep.cli.loading import FALLBACK
 from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.foreign import LIBRARIES
@@ -31,6 +31,31 @@ symbol_option = option(
     "that T of T[N] is (T=f16). Can be given several times.",
     to="symbols",
 )
+
+
+def program_options(**of_inputs: Any) -> Decorator:
+    """Of commands that run a graph of a program: which one, and on what. `of_inputs`: of the option
+    ``--input``.
+    """
+    return grouped(
+        graph_option,
+        option(
+            "--input -i NAME=SOURCE…",
+            "FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], FILE.parquet:COLUMN, FOLDER:images "
+            "(as opstep train reads them), or a fill: random (normal floats, integers 0 to 9, "
+            "unless the ops that read it take others, such as labels or square roots), 0..100 "
+            "(random in that range), zeros, ones or a number; or example: what was saved with the "
+            "program. Without NAME=, random, zeros, ones or example apply to all other inputs.",
+            to="inputs",
+            **of_inputs,
+        ),
+        symbol_option,
+        option(
+            "--params FILE",
+            "Load all params, and states, from a safetensors file. Without it, those that have no "
+            "initialiser are read from NAME.safetensors beside the program.",
+        ),
+    )
 
 
 class _Extent(click.ParamType):
@@ -187,6 +212,16 @@ gpu_options = grouped(
 )
 
 
+naming_options = grouped(
+    option("--name NAME", "Name of the run in the workspace."),
+    option(
+        "--tag NAME=VALUE…",
+        "Label to find the run by, such as lr=0.1. Can be given several times.",
+        Tag(),
+        to="tags",
+    ),
+)
+
 # ``--workspace``, ``--trace``, and whose statistics the workspace gets.
 recording_options = grouped(
     option(
@@ -215,13 +250,7 @@ recording_options = grouped(
         "(minimum, maximum and zeros of each channel, along axis 1 or channels=AXIS).",
         default="",
     ),
-    option("--name NAME", "Name of the run in the workspace."),
-    option(
-        "--tag NAME=VALUE…",
-        "Label to find the run by, such as lr=0.1. Can be given several times.",
-        Tag(),
-        to="tags",
-    ),
+    naming_options,
     option(
         "--keep-inputs every=N",
         "Save inputs, params and states in every Nth step, to rerun from there.",

@@ -43,12 +43,11 @@ from opstep.cli.options import (
     KERNELS,
     POLICY,
     gpu_options,
-    graph_option,
+    program_options,
     ranks_options,
     recording_options,
     setting_options,
     started_ranks_options,
-    symbol_option,
 )
 from opstep.cli.ranks import by_rank, on_ranks, place_of, say_parted
 from opstep.cli.recording import opened_recording, recorded_as, show_recording
@@ -99,22 +98,7 @@ TICK_S = 0.1  # between two moves of the progress bar
     },
 )
 @click.argument("file", metavar="FILE")
-@graph_option
-@option(
-    "--input -i NAME=SOURCE…",
-    "FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], FILE.parquet:COLUMN, FOLDER:images (as "
-    "opstep train reads them), or a fill: random (normal floats, integers 0 to 9, unless the ops "
-    "that read it take others, such as labels or square roots), 0..100 (random in that range), "
-    "zeros, ones or a number; or example: what was saved with the program. Without NAME=, random, "
-    "zeros, ones or example apply to all other inputs.",
-    to="inputs",
-)
-@symbol_option
-@option(
-    "--params FILE",
-    "Load all params, and states, from a safetensors file. Without it, those that have no "
-    "initialiser are read from NAME.safetensors beside the program.",
-)
+@program_options()
 @option("--save-params FILE", "Save params and states after the run.")
 @option(
     "--output -o [NAME=]FILE…",

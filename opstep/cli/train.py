@@ -29,7 +29,7 @@ from opstep.cli.common import (
 )
 from opstep.cli.diverged import show_diverged, stop_options
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import Tag, ranks_options, setting_options, started_ranks_options
+from opstep.cli.options import naming_options, ranks_options, setting_options, started_ranks_options
 from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.resuming import board, checkpoint_options, go_on, parent_of, show_missed
 from opstep.cli.training_options import data_options, optimizer_arguments, optimizer_options
@@ -107,13 +107,7 @@ if TYPE_CHECKING:
 )
 @timeline_options
 @checkpoint_options
-@option("--name NAME", "Name of the run in the workspace.")
-@option(
-    "--tag NAME=VALUE…",
-    "Label to find the run by, such as lr=0.1. Can be given several times.",
-    Tag(),
-    to="tags",
-)
+@naming_options
 @ranks_options
 @started_ranks_options
 @stop_options

@@ -22,14 +22,7 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import (
-    KERNELS,
-    POLICY,
-    graph_option,
-    ranks_options,
-    setting_options,
-    symbol_option,
-)
+from opstep.cli.options import KERNELS, POLICY, program_options, ranks_options, setting_options
 from opstep.cli.scripts import ScriptCommand, script_arguments, script_options
 from opstep.runtime.ir.errors import InputError
 
@@ -61,15 +54,7 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("file", metavar="FILE")
-@graph_option
-@option(
-    "--input -i NAME=SOURCE…",
-    "FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones, example or a number, "
-    "as for opstep run.",
-    to="inputs",
-)
-@symbol_option
-@option("--params FILE", "Load all params, and states, from a safetensors file.")
+@program_options()
 @setting_options("device", *KERNELS, "threads", "steps", "seed", *POLICY, mode="debug", seed=0)
 @option("--workspace -w FILE.db", "A workspace with runs that expressions can refer to.")
 @option(
