@@ -23,8 +23,15 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import KERNELS, program_options, setting_option, setting_options
+from opstep.cli.options import (
+    KERNELS,
+    fallback_option,
+    import_option,
+    load_program,
+    program_options,
+    setting_option,
+    setting_options,
+)
 
 if TYPE_CHECKING:
     from opstep.trace.bench import Ceilings, Measured

@@ -14,11 +14,11 @@ from opstep.cli.common import (
     colors,
     command,
     emit_json,
+    in_switches,
     json_option,
     say,
 )
 from opstep.cli.options import ranks_options
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, render_all
 from opstep.runtime.ir.errors import InputError
 

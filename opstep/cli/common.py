@@ -7,13 +7,14 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from opstep.runtime.ir.amounts import size as size
+from opstep.runtime.ir.wording import Argument
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -307,3 +308,19 @@ def watch_compiler() -> Iterator[None]:
     finally:
         Compiler.on_compile, Compiler.on_tune = before
         status.stop()
+
+
+CALLED = {"symbols": "symbol", "inputs": "input", "patience": "timeout"}
+
+
+def in_switches(argument: Argument) -> str:
+    """As it is given to a command; several values are as many switches."""
+    name, value = argument
+    switch = f"--{CALLED.get(name, name).replace('_', '-')}"
+    if value in (None, True, ""):
+        return switch
+    if name == "params":
+        return f"{switch} FILE.safetensors"
+    if isinstance(value, Mapping):
+        value = [f"{k}={v}" for k, v in value.items()]
+    return " ".join(f"{switch} {v}" for v in (value if isinstance(value, list) else [value]))

@@ -20,8 +20,13 @@ from opstep.cli.common import (
     option,
     watch_compiler,
 )
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import program_options, setting_options
+from opstep.cli.options import (
+    fallback_option,
+    import_option,
+    load_program,
+    program_options,
+    setting_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import FOUND, OK, emit_json, grouped, option
+from opstep.cli.common import FOUND, OK, emit_json, grouped, in_switches, option
 from opstep.cli.hunt_ranks import found_by_all
-from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -151,7 +151,7 @@ def cache() -> Finding:
 
 
 def gpu() -> Finding:
-    from opstep.cli.wording import in_switches
+    from opstep.cli.common import in_switches
     from opstep.runtime.ir.errors import DeviceError
     from opstep.runtime.ir.wording import worded
 

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from opstep.cli.common import COMMAND, PROGRAM, amount, command, option, say, size
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import symbol_option
+from opstep.cli.options import fallback_option, import_option, load_program, symbol_option
 
 
 @command(

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opstep.cli.common import COMMAND, PROGRAM, amount, command, option, say
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import Size, symbol_option
+from opstep.cli.options import Size, fallback_option, import_option, load_program, symbol_option
 
 if TYPE_CHECKING:
     from opstep.api.program import Program

@@ -19,17 +19,19 @@ from opstep.cli.common import (
     command,
     emit_json,
     ended_in_order,
+    in_switches,
     json_option,
     option,
     say,
     watch_compiler,
 )
 from opstep.cli.hunt_ranks import show_of_all, together
-from opstep.cli.loading import import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     POLICY,
     gpu_options,
+    import_option,
+    load_program,
     program_options,
     ranks_options,
     recording_options,
@@ -44,7 +46,6 @@ from opstep.cli.scripts import (
     script_arguments,
     script_options,
 )
-from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from opstep.cli.common import COMMAND, amount, command, option, say
-from opstep.cli.loading import fallback_option, import_option, load_program
+from opstep.cli.options import fallback_option, import_option, load_program
 
 
 @command(

@@ -16,20 +16,22 @@ from opstep.cli.common import (
     colors,
     command,
     emit_json,
+    in_switches,
     json_option,
     option,
     say,
     size,
 )
-from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import (
     POLICY,
+    fallback_option,
     graph_option,
+    import_option,
+    load_program,
     ranks_options,
     setting_options,
     symbol_option,
 )
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import Diagnostic, render_all
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from opstep.cli.common import (
     duration,
     emit_json,
     ended_in_order,
+    in_switches,
     is_explicit,
     json_option,
     json_text,
@@ -38,11 +39,12 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
-from opstep.cli.loading import import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     POLICY,
     gpu_options,
+    import_option,
+    load_program,
     program_options,
     ranks_options,
     recording_options,
@@ -58,7 +60,6 @@ from opstep.cli.scripts import (
     script_arguments,
     script_options,
 )
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from opstep.cli.common import (
     Command,
     emit_json,
     grouped,
+    in_switches,
     is_explicit,
     is_watched,
     json_text,
@@ -35,7 +36,6 @@ from opstep.cli.common import (
     say,
 )
 from opstep.cli.recording import opened_recording, show_recording
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import did_you_mean, names_listed
 from opstep.runtime.ir.errors import InputError
 

@@ -28,8 +28,15 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.diverged import show_diverged, stop_options
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import naming_options, ranks_options, setting_options, started_ranks_options
+from opstep.cli.options import (
+    fallback_option,
+    import_option,
+    load_program,
+    naming_options,
+    ranks_options,
+    setting_options,
+    started_ranks_options,
+)
 from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.resuming import board, checkpoint_options, go_on, parent_of, show_missed
 from opstep.cli.training_options import data_options, optimizer_arguments, optimizer_options

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Numbering:
-    """How the ops of a plan are counted, from its first. Those that run as one have numbers of their
-    own, in the order of the program, and the last of them stands for all. `ops`: the op of each
-    number; `step_of`: the plan's step that runs it; `first`, `last`: of each step the numbers of
-    its first op and of its last.
+    """How the ops of a plan are counted, from its first. Those that run as one have numbers of
+    their own, in the order of the program, and the last of them stands for all. `ops`: the op of
+    each number; `step_of`: the plan's step that runs it; `first`, `last`: of each step the numbers
+    of its first op and of its last.
     """
 
     def __init__(self, plan: Plan):

@@ -1,11 +1,11 @@
 """Files that data comes from, by their kinds: NumPy's, safetensors, Parquet and Arrow, and folders
-of images, with a folder for each class.
+of images, with a folder for each class. They are tables: columns by name, read when wanted.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,50 @@ from opstep.runtime import arrays
 from opstep.runtime.ir.diagnostics import first_line
 from opstep.runtime.ir.errors import DeviceError, InputError, NoSuchFile, UnknownName
 from opstep.runtime.ir.types import TensorType
-from opstep.training.tables import TRAINED, VALIDATED, Read, Table
+
+Read = Callable[[TensorType], Any]  # the column for an input of that type, as an array or like one
+
+TRAINED = ("train", "training")
+VALIDATED = ("validation", "valid", "val", "test", "dev")
+
+
+class Table:
+    """Columns by name. `source`: where they are, in messages; `classes`: what the numbers of a
+    column stand for, of those that are numbered here.
+    """
+
+    def __init__(
+        self, source: str, columns: Mapping[str, Read],
+        classes: Mapping[str, Sequence[str]] | None = None,
+    ):  # fmt: skip
+        self.source = source
+        self.columns = dict(columns)
+        self.classes = dict(classes or {})
+
+    def part(self, name: str) -> Table | None:
+        """The columns of a part, such as ``train``: ``train_x`` and ``x_train`` are its x. None
+        where it has none.
+        """
+        found = {}
+        for column, read in self.columns.items():
+            for mark in "_./-":
+                if column.startswith(name + mark):
+                    found[column[len(name) + 1 :]] = read
+                elif column.endswith(mark + name):
+                    found[column[: -len(name) - 1]] = read
+        return Table(f"{self.source}:{name}", found) if found else None
+
+    def part_with(self, wanted: Collection[str], parts: Sequence[str]) -> Table:
+        """This table, or the first of these parts that has all columns that are wanted, where the
+        table itself does not.
+        """
+        if not self.columns.keys() >= set(wanted):
+            for name in parts:
+                part = self.part(name)
+                if part is not None and part.columns.keys() >= set(wanted):
+                    return part
+        return self
+
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 

@@ -21,8 +21,16 @@ from opstep.cli.common import (
     option,
     watch_compiler,
 )
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import KERNELS, POLICY, program_options, ranks_options, setting_options
+from opstep.cli.options import (
+    KERNELS,
+    POLICY,
+    fallback_option,
+    import_option,
+    load_program,
+    program_options,
+    ranks_options,
+    setting_options,
+)
 from opstep.cli.scripts import ScriptCommand, script_arguments, script_options
 from opstep.runtime.ir.errors import InputError
 

@@ -18,7 +18,7 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
-from opstep.cli.loading import fallback_option, import_modules, import_option, library_of
+from opstep.cli.options import fallback_option, import_modules, import_option, library_of
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 from opstep.runtime.ir.diagnostics import names_listed

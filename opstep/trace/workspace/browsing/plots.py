@@ -23,8 +23,8 @@ from opstep.trace.workspace.store import PATIENCE_S, open_reading
 
 
 def downsample(xs: np.ndarray, ys: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most about `most` points of a line whose xs go up, that look like all of them: of each piece
-    of the axis the least and the greatest. NaN in `ys` is a gap and stays one.
+    """At most about `most` points of a line whose xs go up, that look like all of them: of each
+    piece of the axis the least and the greatest. NaN in `ys` is a gap and stays one.
 
     `xs`, `ys`: f64[n]. The first and the last point are always there.
     """
