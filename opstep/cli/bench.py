@@ -9,10 +9,7 @@ import click
 
 from opstep.api.devices import check_computes
 from opstep.cli.common import (
-    COMMAND,
-    MACHINE,
     OK,
-    PROGRAM,
     command,
     console,
     duration,
@@ -49,11 +46,6 @@ if TYPE_CHECKING:
         ("opstep bench model.opg -s N=64 --sort line", "in the order of the program"),
         ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[viewer])"),
     ],
-    codes={
-        PROGRAM: "errors in the program",
-        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
-        MACHINE: "out of memory, no such device",
-    },
 )
 @click.argument("file", metavar="FILE")
 @program_options(default=("random",))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opstep.cli.common import (
-    COMMAND,
     OK,
     PROGRAM,
     FloatRange,
@@ -62,7 +61,6 @@ EXACT = "f64"
     codes={
         OK: "nothing differs",
         PROGRAM: "something does; or errors in the program",
-        COMMAND: "usage; a file or input that is missing, damaged or does not fit",
     },
 )
 @click.argument("files", metavar="FILE [FILE]", nargs=-1, required=True)

@@ -12,9 +12,7 @@ from opstep.cli.common import (
     ADD_BREAK,
     COMMAND,
     FOUND,
-    MACHINE,
     OK,
-    PROGRAM,
     UNRECORDED,
     command,
     emit_json,
@@ -80,10 +78,8 @@ if TYPE_CHECKING:
     ],
     codes={
         OK: "no NaN or infinity came out of the graph",
-        PROGRAM: "errors in the program, a failed assert, a loop past its limit",
         COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit; "
         "a script of which nothing was checked: it runs no op, or no module that --module matches",
-        MACHINE: "out of memory, no such device",
         UNRECORDED: "nothing was found, but the workspace or the trace is incomplete (disk full)",
         FOUND: "a NaN or an infinity came out, an op did not write an element, or --lint found a "
         "fault",

@@ -19,11 +19,8 @@ import numpy as np
 from opstep.api.devices import HOST, check_computes, kind_of
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
-    COMMAND,
     FINDINGS,
-    MACHINE,
     OK,
-    PROGRAM,
     UNRECORDED,
     amount,
     command,
@@ -91,12 +88,6 @@ TICK_S = 0.1  # between two moves of the progress bar
         ("opstep run --record-step 12 train.py", "keep a training step as a program, to be hunted"),
         ("opstep run -w runs.db train.py", "record a training script of PyTorch's or JAX's"),
     ],
-    codes={
-        PROGRAM: "errors in the program, a failed assert, a loop past its limit",
-        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
-        MACHINE: "out of memory, no such device",
-        UNRECORDED: "the run succeeded, but the workspace or the trace is incomplete (disk full)",
-    },
 )
 @click.argument("file", metavar="FILE")
 @program_options()

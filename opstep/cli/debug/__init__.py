@@ -12,8 +12,6 @@ import click
 
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.cli.common import (
-    COMMAND,
-    MACHINE,
     OK,
     PROGRAM,
     FloatRange,
@@ -57,8 +55,6 @@ if TYPE_CHECKING:
     codes={
         OK: "the session was ended; of a script that ended, its exit code",
         PROGRAM: "errors in the program; with --batch, a command that could not be done",
-        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
-        MACHINE: "out of memory, no such device",
     },
 )
 @click.argument("file", metavar="FILE")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opstep.cli.common import COMMAND, MACHINE, OK, FloatRange, option, say
+from opstep.cli.common import COMMAND, OK, FloatRange, option, say
 from opstep.cli.verbs import command_with_verbs
 from opstep.trace.viewer.engine import LIMIT_S
 from opstep.trace.viewer.files import ReadableParts
@@ -47,7 +47,6 @@ def say_left_out(file: str, parts: ReadableParts) -> None:
     codes={
         OK: "success, also if Ctrl-C ended the server",
         COMMAND: "usage; a file that is missing, empty or not a trace; a port in use; invalid SQL",
-        MACHINE: "out of memory",
     },
 )
 @click.argument("file", metavar="FILE.pftrace")
