@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 @command(
     "bench",
-    short_help="Time each op of a graph, and compare it with the limits of the device.",
     examples=[
         ("opstep bench model.opg --symbol N=64", "on the CPU, random inputs"),
         (

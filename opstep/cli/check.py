@@ -25,7 +25,6 @@ from opstep.runtime.ir.errors import InputError
 
 @command(
     "check",
-    short_help="Report every error in programs, without running them.",
     examples=[
         ("opstep check model.opg", "all errors of a file, each with its line"),
         ("opstep check examples/*.opg", "several files"),

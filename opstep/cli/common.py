@@ -69,6 +69,7 @@ class Command(click.Command):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
+        self.short_help = " ".join((self.help or "").partition("\n\n")[0].split())
         self.examples = tuple(examples)
         special = codes or {}
         common = {k: t for k, t in EXIT_CODES.items() if k < INTERRUPTED}

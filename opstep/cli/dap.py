@@ -8,7 +8,6 @@ from opstep.cli.serving import serve_port, serving_options, writer
 
 @command(
     "dap",
-    short_help="Serve the debugger to an editor (Debug Adapter Protocol).",
     examples=[
         ("opstep dap", "what an editor starts: messages on standard input and output"),
         ("opstep dap --listen 127.0.0.1:4711", "for editors that connect to a port"),

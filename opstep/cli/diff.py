@@ -39,7 +39,6 @@ EXACT = "f64"
 
 @command(
     "diff",
-    short_help="Run a graph in two ways and report the first op whose results differ.",
     examples=[
         ("opstep diff model.opg -i random --a streams=4 --b debug", "async against debug mode"),
         ("opstep diff model.opg -i random --chaos 7", "with random delays"),

@@ -45,7 +45,6 @@ class Finding:
 
 @command(
     "doctor",
-    short_help="Show what this machine has, and how to install what is missing.",
     examples=[
         ("opstep doctor", "a table"),
         ("opstep doctor --json", "for a report of a bug"),

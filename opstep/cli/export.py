@@ -13,7 +13,6 @@ from opstep.cli.options import fallback_option, import_option, load_program, sym
 
 @command(
     "export",
-    short_help="Write a graph as a model of ONNX.",
     examples=[
         ("opstep export model.opg", "to model.onnx, for ONNX Runtime or Netron"),
         ("opstep export model.opg -g loss -o loss.onnx", "another graph, to another file"),

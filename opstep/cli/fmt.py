@@ -11,7 +11,6 @@ from opstep.cli.common import OK, PROGRAM, amount, command, option, say
 
 @command(
     "fmt",
-    short_help="Format programs.",
     examples=[
         ("opstep fmt model.opg", "format a file"),
         ("opstep fmt --check examples/*.opg", "only list the files that differ, for a CI job"),

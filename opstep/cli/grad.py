@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 @command(
     "grad",
-    short_help="Write the gradient of a graph: its results and their derivatives, as a program.",
     examples=[
         ("opstep grad net.opg --graph loss", "by all params, to standard output"),
         ('opstep grad net.opg --graph loss --wrt "conv*, fc.w"', "by some of them"),

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 @command(
     "hunt",
     cls=ScriptCommand,
-    short_help="Run until a NaN or an infinity, and report where it was born.",
     examples=[
         ("opstep hunt train.opg -i x=x.npy --steps 1000", "which op, which elements, why"),
         ("opstep hunt model.opg -i random -s N=32 --device cuda", "on a GPU"),

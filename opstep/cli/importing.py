@@ -13,7 +13,6 @@ from opstep.cli.options import fallback_option, import_option, load_program
 
 @command(
     "import",
-    short_help="Translate a PyTorch or ONNX model to a program, with its weights beside it.",
     examples=[
         (
             "opstep import model.pt2",

@@ -10,7 +10,6 @@ from opstep.cli.serving import serve_port, serving_options, writer
 
 @command(
     "lsp",
-    short_help="Serve the language server to an editor (Language Server Protocol).",
     examples=[
         ("opstep lsp", "what an editor starts: messages on standard input and output"),
         ("opstep lsp --listen 127.0.0.1:4712", "for editors that connect to a port"),

@@ -15,7 +15,6 @@ from opstep.runtime.ir.graph import Graph
 
 @command(
     "ops",
-    short_help="List the ops, or describe one.",
     examples=[
         ("opstep ops", "all ops by family"),
         ("opstep ops conv2d", "one op: operands, attributes, formula, gradient"),

@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 @command(
     "plan",
-    short_help=(
-        "Show how a graph would run: streams, waits, memory, and whether it is free of races."
-    ),
     examples=[
         ("opstep plan model.opg", "the only graph, or main"),
         ("opstep plan model.opg --graph encode --symbol N=4", "with a size for the dimension N"),

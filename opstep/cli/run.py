@@ -72,7 +72,6 @@ TICK_S = 0.1  # between two moves of the progress bar
 @command(
     "run",
     cls=ScriptCommand,
-    short_help="Run a graph on inputs, and show or save its results.",
     examples=[
         ("opstep run model.opg --input x=image.npy", "with an input from a file"),
         ("opstep run model.opg --input random --symbol N=32", "random inputs, batch of 32"),

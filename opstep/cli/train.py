@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 @command(
     "train",
-    short_help="Train the params of a graph on data.",
     examples=[
         ("opstep train net.opg --data digits.npz --epochs 20", "by AdamW"),
         ("opstep train net.opg -d digits.npz --optimizer sgd --lr 0.1 --set momentum=0.9", "SGD"),

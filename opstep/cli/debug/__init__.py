@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 @command(
     "debug",
     cls=ScriptCommand,
-    short_help="Step through a graph in the terminal, forwards and backwards.",
     examples=[
         ("opstep debug model.opg --input random --symbol N=4", "type help for the commands"),
         ("opstep debug model.opg -i x=x.npy --params trained.safetensors", "with weights"),

@@ -36,7 +36,6 @@ def say_left_out(file: str, parts: ReadableParts) -> None:
 @command_with_verbs(
     "trace",
     verbs=VERBS,
-    short_help="Show the timeline of runs in Perfetto, or query it.",
     examples=[
         ("opstep trace run.pftrace", "in a new tab; Ctrl-C ends it"),
         ("opstep trace run.pftrace --at conv2d", "at the first convolution"),

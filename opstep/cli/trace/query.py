@@ -33,7 +33,6 @@ def opened(file: str, timeout: float) -> Iterator[Engine]:
 
 @verb(
     "query",
-    short_help="Run a SQL query (PerfettoSQL).",
     examples=[
         (
             'opstep trace run.pftrace query "select name, dur from slice order by dur desc"',

@@ -25,7 +25,6 @@ ON_PATH = 12  # ops of the path that are listed
 
 @verb(
     "summary",
-    short_help="Summarise the time: streams, critical path, ops, memory.",
     examples=[
         ("opstep trace run.pftrace summary", "all runs in the file, all steps"),
         ("opstep trace run.pftrace summary --run 3f2a --step 0", "one step of one run"),

@@ -38,7 +38,6 @@ def damage(file: str) -> Exception | None:
     verbs=VERBS,
     instead={what: f"list {what}" for what in ("runs", "tensors")},
     examine=damage,
-    short_help="Query a workspace: runs, tensors, statistics; compare, plot and rerun runs.",
     examples=[
         ("opstep ws runs.db", "a summary"),
         ("opstep ws runs.db list", "the tensors and the runs"),

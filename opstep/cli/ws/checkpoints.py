@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 @verb(
     "checkpoints",
-    short_help="List the checkpoints of training runs.",
     examples=[
         ("opstep ws runs.db checkpoints", "of all runs"),
         ("opstep ws runs.db checkpoints --run last", "of the last run"),
@@ -49,7 +48,6 @@ def checkpoints(file: str, run: str | None, as_json: bool) -> int:
 
 @verb(
     "checkpoint",
-    short_help="Write a checkpoint's params to a file.",
     examples=[
         ("opstep ws runs.db checkpoint last -o p.safetensors", "for opstep run --params"),
         ("opstep ws runs.db checkpoint 3f2a@best -o p.safetensors", "the best by validation"),

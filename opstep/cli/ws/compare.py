@@ -27,7 +27,6 @@ LINES = 12  # of a diff of two programs
 
 @verb(
     "compare",
-    short_help="Report the first op where two runs differ.",
     examples=[
         ("opstep ws runs.db compare 3f2a last", "to the bit"),
         ("opstep ws runs.db compare 1 2 --rtol 1e-5", "with a tolerance"),

@@ -22,7 +22,6 @@ FORMATS = (".csv", ".json", ".npz", ".safetensors", ".parquet")
 
 @verb(
     "export",
-    short_help="Write a table, or the rows of a run, to a file.",
     examples=[
         ("opstep ws runs.db export stat_history --run last -o stats.csv", "a run's statistics"),
         ("opstep ws runs.db export metrics -o metrics.json", "a whole table"),

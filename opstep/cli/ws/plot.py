@@ -13,7 +13,6 @@ from opstep.cli.ws import shown
 
 @verb(
     "plot",
-    short_help="Plot values by step, one line per tensor.",
     examples=[
         ('opstep ws runs.db plot "stats.absmax where op=relu"', "the last run, as plot.png"),
         ("opstep ws runs.db plot loss", "the loss of the last training run"),

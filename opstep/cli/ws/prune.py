@@ -35,7 +35,6 @@ class Age(click.ParamType):
 
 @verb(
     "prune",
-    short_help="Remove runs and free their space.",
     examples=[
         ("opstep ws runs.db prune --older-than 30d", "by age, after confirmation"),
         ("opstep ws runs.db prune --keep-last 10 --yes", "all but the last ten, without asking"),

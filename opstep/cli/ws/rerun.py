@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 @verb(
     "rerun",
-    short_help="Rerun a run from the workspace alone.",
     examples=[
         ("opstep ws runs.db rerun last", "check that the bits are the same"),
         ("opstep ws runs.db rerun 3f2a --record", "record the second run as well, to compare"),

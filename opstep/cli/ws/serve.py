@@ -10,7 +10,6 @@ from opstep.cli.verbs import verb
 
 @verb(
     "open",
-    short_help="Open the workspace in the browser (Datasette).",
     examples=[
         ("opstep ws runs.db open", "in a new tab; Ctrl-C ends it"),
         ("opstep ws runs.db open --port 8080 --no-browser", "print the address"),

@@ -12,7 +12,6 @@ from opstep.cli.ws import shown
 
 @verb(
     "sql",
-    short_help="Run a SQL query.",
     examples=[
         ('opstep ws runs.db sql "select * from first_bad"', "a view"),
         ('opstep ws runs.db sql "select name, count(*) from ops group by name"', "a question"),

@@ -23,7 +23,6 @@ KINDS = ("input", "param", "state", "output", "saved")
 
 @verb(
     "list",
-    short_help="List the tensors or the runs.",
     examples=[
         ("opstep ws runs.db list", "the tensors"),
         ("opstep ws runs.db list --run last --kind param", "only some of them"),
@@ -81,7 +80,6 @@ def tensors_table(tensors: list[TensorRecord]) -> Any:
 
 @verb(
     "load",
-    short_help="Write tensors to a file, or show one.",
     examples=[
         ("opstep ws runs.db load conv1.w", "its statistics and first values"),
         (
@@ -157,20 +155,15 @@ def check_target(output: str) -> Path:
 
 
 def write(path: Path, named: dict[str, np.ndarray]) -> None:
-    from opstep.runtime import arrays
+    from opstep.cli.inputs import write_arrays
     from opstep.runtime.ir.errors import InputError
 
-    if path.suffix == ".npy":
-        if len(named) != 1:
-            raise InputError(
-                f"{path}: an .npy file holds one array, these are {len(named)}",
-                hint="write to an .npz or .safetensors file",
-            )
-        arrays.write_npy(path, next(iter(named.values())))
-    elif path.suffix == ".npz":
-        arrays.write_npz(path, named)
-    else:
-        arrays.write_safetensors(path, named)
+    if path.suffix == ".npy" and len(named) != 1:
+        raise InputError(
+            f"{path}: an .npy file holds one array, these are {len(named)}",
+            hint="write to an .npz or .safetensors file",
+        )
+    write_arrays(path, named)
 
 
 def as_record(tensor: TensorRecord, array: np.ndarray) -> dict[str, Any]:
@@ -212,7 +205,6 @@ def look(tensor: TensorRecord, array: np.ndarray) -> None:
 
 @verb(
     "save",
-    short_help="Save arrays from files under a name.",
     examples=[
         ("opstep ws runs.db save mask=mask.npy", "one array"),
         ("opstep ws runs.db save w=p.safetensors:conv1.w x=data.npz:x", "from larger files"),

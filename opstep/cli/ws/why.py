@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 @verb(
     "why",
-    short_help="Report the tensors that left their usual range first.",
     examples=[
         ("opstep ws runs.db why last", "why the last run diverged"),
         ("opstep ws runs.db why 3f2a --top 50", "more tensors of one run"),
