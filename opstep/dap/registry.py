@@ -101,8 +101,7 @@ class Request:
     def checked(self, arguments: Any) -> dict[str, Any]:
         """What the handler gets behind the session. Raises `DapError`."""
         try:
-            found = check(self.arguments, {} if arguments is None else arguments, "arguments")
-            return {"arguments": found} if self.takes_all else vars(found)
+            return checked(self.arguments, self.takes_all, arguments)
         except Mismatch as error:
             raise DapError(f"{self.command}: {error}", BAD_ARGUMENTS) from None
 
@@ -137,7 +136,7 @@ def request(
     def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
         if command in _requests:
             raise ValueError(f"request {command} is declared twice")
-        kind, whole = _arguments_of(handler)
+        kind, whole = arguments_of(handler)
         _requests[command] = Request(
             command, handler, kind, whole, states, wire, capabilities, custom
         )
@@ -146,7 +145,25 @@ def request(
     return declare
 
 
-def _arguments_of(handler: Callable[..., Any]) -> tuple[type, bool]:
+@dataclass(frozen=True)
+class TensorArguments:
+    """`expression`: a tensor of a frame, the innermost one if none is named. `memory_reference`:
+    that of a tensor which the expression calls ``value``, whether it has a name or not.
+    """
+
+    expression: str
+    frame_id: int | None = None
+    memory_reference: str | None = None
+
+
+@dataclass(frozen=True)
+class HistogramArguments(TensorArguments):
+    bins: int = 64
+    low: float | None = None
+    high: float | None = None
+
+
+def arguments_of(handler: Callable[..., Any]) -> tuple[type, bool]:
     """The class of a handler's arguments, and whether it takes them as one."""
     # The session's class is imported for type checkers alone: it imports this module.
     hints = get_type_hints(handler, {"Session": Any, **handler.__globals__})
@@ -155,6 +172,12 @@ def _arguments_of(handler: Callable[..., Any]) -> tuple[type, bool]:
         return hints["arguments"], True
     members = [(p.name, hints[p.name], _default(p)) for p in taken]
     return make_dataclass("Arguments", members), False
+
+
+def checked(kind: type, takes_all: bool, arguments: Any) -> dict[str, Any]:
+    """Arguments as a handler takes them, see `arguments_of`. Raises `Mismatch`."""
+    found = check(kind, {} if arguments is None else arguments, "arguments")
+    return {"arguments": found} if takes_all else vars(found)
 
 
 def _default(parameter: inspect.Parameter) -> Any:

@@ -11,7 +11,13 @@ import numpy as np
 
 from opstep.dap.frames import FrameHandle, handle_of
 from opstep.dap.python_variables import value_name
-from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.registry import (
+    BAD_ARGUMENTS,
+    DapError,
+    HistogramArguments,
+    TensorArguments,
+    request,
+)
 from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
 from opstep.dap.source_view import python_place
@@ -27,17 +33,6 @@ if TYPE_CHECKING:
 
 NO_TENSOR = 2250
 MOST_POINTS = 10_000  # of a timeline, or a history, in one response
-
-
-@dataclass(frozen=True)
-class TensorArguments:
-    """`expression`: a tensor of a frame, the innermost one if none is named. `memory_reference`:
-    that of a tensor which the expression calls ``value``, whether it has a name or not.
-    """
-
-    expression: str
-    frame_id: int | None = None
-    memory_reference: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,13 +97,6 @@ def statistics(session: Session, arguments: TensorArguments) -> dict[str, Any]:
     """All figures of a tensor, taken on its device."""
     tensor = tensor_of(session, arguments)
     return {"type": str(tensor.type), "statistics": statistics_json(tensor.statistics())}
-
-
-@dataclass(frozen=True)
-class HistogramArguments(TensorArguments):
-    bins: int = 64
-    low: float | None = None
-    high: float | None = None
 
 
 @request("opstep/histogram", custom=True)

@@ -203,9 +203,7 @@ def _arg(name: str, which: str, apply: Callable[..., Any]) -> None:
             raise ExpressionError("one axis, not a list of them")
         return _reduced(env, apply, _not_empty(_array(env, x, axis), axis), axis)
 
-    doc = (
-        f"Index of the {which} element along an axis, or in the flattened tensor. A NaN counts "
-    )
+    doc = f"Index of the {which} element along an axis, or in the flattened tensor. A NaN counts "
     add(name, REDUCTIONS, call, f"{doc}as the {which}. topk gives the index per axis.")
 
 
