@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.api.devices import HOST
 from opstep.api.inputs import as_array, conform_one
-from opstep.api.shards import gathered
 from opstep.runtime.arrays import read_safetensors
-from opstep.runtime.device.ranks import rank_here
+from opstep.runtime.device.ranks import connected, rank_here
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Declaration
@@ -25,6 +24,26 @@ if TYPE_CHECKING:
     from opstep.api.external import ExternalTensor
     from opstep.api.program import Program
     from opstep.runtime.plan.plan import Plan
+
+
+def gathered(shard: Shard, own: np.ndarray) -> np.ndarray:
+    """On rank 0, from the parts of its group, the whole; other ranks keep their own. All ranks call
+    this at the same time. Raises `DeviceError` where one is gone.
+    """
+    import numpy as np
+
+    transport = connected()
+    members = shard.group.members(transport.rank)
+    ranks = transport.ranks(shard.group)
+    if transport.rank:
+        if members[0] == 0:
+            ranks.send(own, 0)
+        return own
+    shape: tuple[int, ...] = shard.whole.shape  # pyright: ignore[reportAssignmentType]
+    found = np.empty(shape, own.dtype)
+    for k, member in enumerate(members):
+        found[shard.part(member)] = own if k == 0 else ranks.recv(own, k)
+    return found
 
 
 class Loaded(NamedTuple):

@@ -19,7 +19,7 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
-from opstep.cli.loading import import_modules, library_of
+from opstep.cli.options import import_modules, library_of
 from opstep.differing.models import EXPORT
 
 if TYPE_CHECKING:

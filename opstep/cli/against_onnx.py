@@ -60,7 +60,7 @@ def _diff_runtime(file: str, options: dict[str, Any]) -> int:
 
 
 def _diff_exported(file: str, options: dict[str, Any]) -> int:
-    from opstep.cli.loading import import_modules
+    from opstep.cli.options import import_modules
     from opstep.differing.comparison import settings
     from opstep.frontends.onnx.importing import check_installed as check_onnx
     from opstep.frontends.torch.importing import check_installed as check_torch

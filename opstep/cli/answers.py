@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import click
 
-from opstep.cli.common import amount, console, json_option, say
+from opstep.cli.common import amount, console, grouped, json_option, option, say
 from opstep.cli.ws import shown
 
 SHOWN = 100  # rows of a table for people
 
 
-def answer_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--csv``, ``--json``, ``--limit``."""
-    limit = click.option(
-        "--limit",
-        type=click.IntRange(1),
-        metavar="ROWS",
-        help=f"Number of rows to show. Default: {SHOWN} in a table, all in CSV and JSON.",
-    )
-    as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a header.")
-    return as_csv(json_option(limit(function)))
+# ``--csv``, ``--json``, ``--limit``.
+answer_options = grouped(
+    option("--csv", "Print CSV, with a header.", to="as_csv"),
+    json_option,
+    option(
+        "--limit ROWS",
+        f"Number of rows to show. Default: {SHOWN} in a table, all in CSV and JSON.",
+        click.IntRange(1),
+    ),
+)
 
 
 def check_form(as_csv: bool, as_json: bool) -> None:

@@ -9,26 +9,25 @@ import click
 
 from opstep.api.devices import check_computes
 from opstep.cli.common import (
-    COMMAND,
-    MACHINE,
     OK,
-    PROGRAM,
     command,
     console,
     duration,
     emit_json,
     ended_in_order,
     json_option,
+    option,
     say,
     watch_compiler,
 )
-from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import (
     KERNELS,
-    graph_option,
+    fallback_option,
+    import_option,
+    load_program,
+    program_options,
     setting_option,
     setting_options,
-    symbol_option,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 @command(
     "bench",
-    short_help="Time each op of a graph, and compare it with the limits of the device.",
     examples=[
         ("opstep bench model.opg --symbol N=64", "on the CPU, random inputs"),
         (
@@ -47,26 +45,9 @@ if TYPE_CHECKING:
         ("opstep bench model.opg -s N=64 --sort line", "in the order of the program"),
         ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[viewer])"),
     ],
-    codes={
-        PROGRAM: "errors in the program",
-        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
-        MACHINE: "out of memory, no such device",
-    },
 )
 @click.argument("file", metavar="FILE")
-@graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    default=("random",),
-    show_default=True,
-    help="As for opstep run.",
-)
-@symbol_option
-@click.option("--params", metavar="FILE", help="Load params from a safetensors file.")
+@program_options(default=("random",))
 @setting_options("device", *KERNELS, "threads")
 @setting_option(
     "steps", default=20, help="Number of steps to take the median of, after three to warm up."
@@ -76,16 +57,15 @@ if TYPE_CHECKING:
     default=1,
     help="With several streams, each op takes longer, since they share the device.",
 )
-@click.option(
+@option(
     "--sort",
-    type=click.Choice(["time", "line"]),
+    "Sort by time, longest first, or by line.",
+    click.Choice(["time", "line"]),
     default="time",
-    show_default=True,
-    help="Sort by time, longest first, or by line.",
 )
 @fallback_option
 @import_option
-@click.option("--roofline", metavar="FILE.png", help="Draw the roofline: .png, .svg or .pdf.")
+@option("--roofline FILE.png", "Draw the roofline: .png, .svg or .pdf.")
 @json_option
 @ended_in_order()
 def bench(file: str, **options: Any) -> int:

@@ -14,18 +14,17 @@ from opstep.cli.common import (
     colors,
     command,
     emit_json,
+    in_switches,
     json_option,
     say,
 )
 from opstep.cli.options import ranks_options
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, render_all
 from opstep.runtime.ir.errors import InputError
 
 
 @command(
     "check",
-    short_help="Report every error in programs, without running them.",
     examples=[
         ("opstep check model.opg", "all errors of a file, each with its line"),
         ("opstep check examples/*.opg", "several files"),

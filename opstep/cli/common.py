@@ -7,13 +7,14 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from opstep.runtime.ir.amounts import size as size
+from opstep.runtime.ir.wording import Argument
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +69,7 @@ class Command(click.Command):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
+        self.short_help = " ".join((self.help or "").partition("\n\n")[0].split())
         self.examples = tuple(examples)
         special = codes or {}
         common = {k: t for k, t in EXIT_CODES.items() if k < INTERRUPTED}
@@ -129,7 +131,40 @@ def is_explicit(name: str) -> bool:
     return source is click.core.ParameterSource.COMMANDLINE
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def option(spec: str, help: str, kind: Any = None, *, to: str = "", **more: Any) -> Decorator:
+    """Declares an option of a command.
+
+    `spec`: its flags and what it takes, as help shows them: ``--input -i NAME=SOURCE``, with … at
+    the end where it can be given several times. Without such a word and a `kind`, which is a type
+    of click's, it is a switch. `to`: its parameter, if that is not called like the flag. `more`: of
+    `click.option`; help shows a default that is not empty.
+    """
+    words = spec.split()
+    flags = [word for word in words if word.startswith("-")]
+    taken = "".join(words[len(flags) :])
+    several = taken.endswith("…")
+    how: dict[str, Any] = {"multiple": several, "metavar": taken.removesuffix("…") or None}
+    if not taken and kind is None and "/" not in spec:
+        how["is_flag"] = True
+    how["show_default"] = bool(more.get("default")) or None
+    return click.option(*flags, *([to] if to else []), type=kind, help=help, **how | more)
+
+
+def grouped(*declared: Decorator) -> Decorator:
+    """Declares all of these options, in this order."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(declared):
+            function = one(function)
+        return function
+
+    return declare
+
+
+json_option = option("--json", "Print JSON.", to="as_json")
 
 
 def emit_json(value: Any) -> None:
@@ -274,3 +309,19 @@ def watch_compiler() -> Iterator[None]:
     finally:
         Compiler.on_compile, Compiler.on_tune = before
         status.stop()
+
+
+CALLED = {"symbols": "symbol", "inputs": "input", "patience": "timeout"}
+
+
+def in_switches(argument: Argument) -> str:
+    """As it is given to a command; several values are as many switches."""
+    name, value = argument
+    switch = f"--{CALLED.get(name, name).replace('_', '-')}"
+    if value in (None, True, ""):
+        return switch
+    if name == "params":
+        return f"{switch} FILE.safetensors"
+    if isinstance(value, Mapping):
+        value = [f"{k}={v}" for k, v in value.items()]
+    return " ".join(f"{switch} {v}" for v in (value if isinstance(value, list) else [value]))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import click
-
-from opstep.cli.common import COMMAND, OK, command
+from opstep.cli.common import COMMAND, OK, command, option
 from opstep.cli.serving import serve_port, serving_options, writer
 
 
 @command(
     "dap",
-    short_help="Serve the debugger to an editor (Debug Adapter Protocol).",
     examples=[
         ("opstep dap", "what an editor starts: messages on standard input and output"),
         ("opstep dap --listen 127.0.0.1:4711", "for editors that connect to a port"),
@@ -18,17 +15,15 @@ from opstep.cli.serving import serve_port, serving_options, writer
     ],
     codes={OK: "the client shut down cleanly", COMMAND: "usage; the port is not available"},
 )
-@click.option(
+@option(
     "--ahead",
-    is_flag=True,
-    help="Import what a launch needs before the first message comes, for editors that start the "
-    "server before it is needed. If opstep changed meanwhile, it starts anew.",
+    "Import what a launch needs before the first message comes, for editors that start the server "
+    "before it is needed. If opstep changed meanwhile, it starts anew.",
 )
-@click.option(
+@option(
     "--script",
-    is_flag=True,
-    help="Debug Python scripts, by debugpy and what opstep adds; an editor that knows what it "
-    "launches saves a moment so. Without it, scripts and graphs are launched.",
+    "Debug Python scripts, by debugpy and what opstep adds; an editor that knows what it launches "
+    "saves a moment so. Without it, scripts and graphs are launched.",
 )
 @serving_options
 def dap(listen: str | None, log_file: str | None, ahead: bool, script: bool) -> None:

@@ -31,7 +31,6 @@ WIDE = 18  # columns that a drawn digit takes
 
 @command(
     "demo",
-    short_help="Run a trained network on real data, in async and in debug mode.",
     examples=[
         ("opstep demo", "the tour"),
         ("opstep demo --json", "its figures as JSON"),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opstep.cli.common import (
-    COMMAND,
     OK,
     PROGRAM,
     FloatRange,
@@ -17,10 +16,16 @@ from opstep.cli.common import (
     emit_json,
     ended_in_order,
     json_option,
+    option,
     watch_compiler,
 )
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import graph_option, setting_options, symbol_option
+from opstep.cli.options import (
+    fallback_option,
+    import_option,
+    load_program,
+    program_options,
+    setting_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +39,6 @@ EXACT = "f64"
 
 @command(
     "diff",
-    short_help="Run a graph in two ways and report the first op whose results differ.",
     examples=[
         ("opstep diff model.opg -i random --a streams=4 --b debug", "async against debug mode"),
         ("opstep diff model.opg -i random --chaos 7", "with random delays"),
@@ -56,87 +60,66 @@ EXACT = "f64"
     codes={
         OK: "nothing differs",
         PROGRAM: "something does; or errors in the program",
-        COMMAND: "usage; a file or input that is missing, damaged or does not fit",
     },
 )
 @click.argument("files", metavar="FILE [FILE]", nargs=-1, required=True)
-@click.option(
-    "--a",
+@option(
+    "--a SETTINGS",
+    "Settings of the first side, separated by commas: async, debug, streams=N, alloc=…, fill=…, "
+    "sync=…, device=…, kernels=…, threads=N. Default: async.",
     default="",
-    metavar="SETTINGS",
-    help="Settings of the first side, separated by commas: async, debug, streams=N, alloc=…, "
-    "fill=…, sync=…, device=…, kernels=…, threads=N. Default: async.",
 )
-@click.option(
-    "--b",
-    default=None,
-    metavar="SETTINGS",
-    help="Settings of the second side. Default: debug, or with two files those of the first. f64 "
+@option(
+    "--b SETTINGS",
+    "Settings of the second side. Default: debug, or with two files those of the first. f64 "
     "compares each op with f64 arithmetic and lists those that lose most precision first.",
+    default=None,
 )
-@graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="As for opstep run: FILE.npy, random, zeros, ones, example or a number.",
-)
-@symbol_option
-@click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
+@program_options()
 @setting_options("steps", "seed", seed=0)
-@click.option(
+@option(
     "--rtol",
-    type=FloatRange(0),
+    "Allowed relative difference of floats, relative to the second side.",
+    FloatRange(0),
     default=0.0,
     show_default=True,
-    help="Allowed relative difference of floats, relative to the second side.",
 )
-@click.option(
+@option(
     "--atol",
-    type=FloatRange(0),
+    "Allowed absolute difference of floats; if both are 0, all bits must be equal.",
+    FloatRange(0),
     default=0.0,
     show_default=True,
-    help="Allowed absolute difference of floats; if both are 0, all bits must be equal.",
 )
-@click.option(
-    "--memory",
-    type=click.IntRange(1),
+@option(
+    "--memory MIB",
+    "Memory for results to compare, per side; if there are more, the graph runs again.",
+    click.IntRange(1),
     default=1024,
-    show_default=True,
-    metavar="MIB",
-    help="Memory for results to compare, per side; if there are more, the graph runs again.",
 )
 @setting_options("chaos")
-@click.option("--a-args", default="", metavar="ARGS", help="Arguments of the first script.")
-@click.option(
-    "--b-args",
+@option("--a-args ARGS", "Arguments of the first script.", default="")
+@option(
+    "--b-args ARGS",
+    "Of the second, or of the first once more. Scripts run for --steps steps of their optimizers, "
+    "3 by default; --memory is for the values of each that are kept.",
     default="",
-    metavar="ARGS",
-    help="Of the second, or of the first once more. Scripts run for --steps steps of their "
-    "optimizers, 3 by default; --memory is for the values of each that are kept.",
 )
-@click.option(
-    "--against",
-    metavar="torch|torch:cuda|inductor|onnxruntime|MODEL",
-    help="Compare a PyTorch model (.pt2) with PyTorch: op by op, there or on a GPU, or compiled; "
-    "an ONNX model with ONNX Runtime, or with the PyTorch model that it was exported from: "
-    "FILE.pt2, or FILE.py:NAME, which imports the file.",
+@option(
+    "--against torch|torch:cuda|inductor|onnxruntime|MODEL",
+    "Compare a PyTorch model (.pt2) with PyTorch: op by op, there or on a GPU, or compiled; an "
+    "ONNX model with ONNX Runtime, or with the PyTorch model that it was exported from: FILE.pt2, "
+    "or FILE.py:NAME, which imports the file.",
 )
-@click.option(
-    "--dtype",
-    metavar="f16|bf16|f32|f64",
-    help="With --against: the type of the floats of this side. Default: the model's.",
+@option(
+    "--dtype f16|bf16|f32|f64",
+    "With --against: the type of the floats of this side. Default: the model's.",
 )
 @fallback_option
 @import_option
-@click.option(
-    "--workspace",
-    "-w",
-    metavar="FILE.db",
-    help="Compare two runs of a workspace: diff RUN RUN. With --against, both sides are recorded "
-    "there.",
+@option(
+    "--workspace -w FILE.db",
+    "Compare two runs of a workspace: diff RUN RUN. With --against, both sides are recorded there.",
 )
 @json_option
 @ended_in_order()

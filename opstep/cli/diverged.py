@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import FOUND, OK, emit_json
+from opstep.cli.common import FOUND, OK, emit_json, grouped, in_switches, option
 from opstep.cli.hunt_ranks import found_by_all
-from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from opstep.distributed.gloo import GlooTransport
     from opstep.hunting.stepwise import Diverged
@@ -20,23 +19,20 @@ if TYPE_CHECKING:
     from opstep.training.watching import Tripped
 
 
-def stop_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What ends a run that goes wrong."""
-    hunt = click.option(
+# What ends a run that goes wrong.
+stop_options = grouped(
+    option(
         "--hunt",
-        is_flag=True,
-        help="End at the first NaN or infinity that comes out of a step, and report where it was "
-        "born: in the forward, the backward or the update, and from which rows of the batch.",
-    )
-    watch = click.option(
-        "--watch",
-        multiple=True,
-        metavar="CONDITION",
-        help='End after the first step for which an expression holds, such as "absmax(d_*) > 1e3", '
-        "and show how its figures came there. A name with * or ? stands for all values of the "
-        "step that it matches. Can be given several times.",
-    )
-    return hunt(watch(function))
+        "End at the first NaN or infinity that comes out of a step, and report where it was born: "
+        "in the forward, the backward or the update, and from which rows of the batch.",
+    ),
+    option(
+        "--watch CONDITION…",
+        'End after the first step for which an expression holds, such as "absmax(d_*) > 1e3", and '
+        "show how its figures came there. A name with * or ? stands for all values of the step "
+        "that it matches. Can be given several times.",
+    ),
+)
 
 
 def show_diverged(

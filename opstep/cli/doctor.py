@@ -45,7 +45,6 @@ class Finding:
 
 @command(
     "doctor",
-    short_help="Show what this machine has, and how to install what is missing.",
     examples=[
         ("opstep doctor", "a table"),
         ("opstep doctor --json", "for a report of a bug"),
@@ -151,7 +150,7 @@ def cache() -> Finding:
 
 
 def gpu() -> Finding:
-    from opstep.cli.wording import in_switches
+    from opstep.cli.common import in_switches
     from opstep.runtime.ir.errors import DeviceError
     from opstep.runtime.ir.wording import worded
 

@@ -7,14 +7,12 @@ from typing import Any
 
 import click
 
-from opstep.cli.common import COMMAND, PROGRAM, amount, command, say, size
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import symbol_option
+from opstep.cli.common import COMMAND, PROGRAM, amount, command, option, say, size
+from opstep.cli.options import fallback_option, import_option, load_program, symbol_option
 
 
 @command(
     "export",
-    short_help="Write a graph as a model of ONNX.",
     examples=[
         ("opstep export model.opg", "to model.onnx, for ONNX Runtime or Netron"),
         ("opstep export model.opg -g loss -o loss.onnx", "another graph, to another file"),
@@ -27,24 +25,21 @@ from opstep.cli.options import symbol_option
     },
 )
 @click.argument("file", metavar="FILE")
-@click.option("--output", "-o", metavar="FILE.onnx", help="Default: FILE.onnx beside FILE.")
-@click.option(
-    "--graph", "-g", metavar="NAME", help="The graph to export. Default: the only one, or main."
-)
+@option("--output -o FILE.onnx", "Default: FILE.onnx beside FILE.")
+@option("--graph -g NAME", "The graph to export. Default: the only one, or main.")
 @symbol_option
-@click.option(
+@option(
     "--updates",
-    is_flag=True,
-    help="Params and states that the graph updates become further inputs, and their new values "
-    "further results.",
+    "Params and states that the graph updates become further inputs, and their new values further "
+    "results.",
 )
-@click.option("--drop-asserts", is_flag=True, help="Leave asserts out: ONNX has none.")
-@click.option(
+@option("--drop-asserts", "Leave asserts out: ONNX has none.")
+@option(
     "--external/--inline",
+    "Weights in a file beside the model, or inside. Default: beside it above 64 MiB.",
     default=None,
-    help="Weights in a file beside the model, or inside. Default: beside it above 64 MiB.",
 )
-@click.option("--force", "-f", is_flag=True, help="Replace files that exist.")
+@option("--force -f", "Replace files that exist.")
 @fallback_option
 @import_option
 def export(

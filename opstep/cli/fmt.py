@@ -6,12 +6,11 @@ import sys
 
 import click
 
-from opstep.cli.common import OK, PROGRAM, amount, command, say
+from opstep.cli.common import OK, PROGRAM, amount, command, option, say
 
 
 @command(
     "fmt",
-    short_help="Format programs.",
     examples=[
         ("opstep fmt model.opg", "format a file"),
         ("opstep fmt --check examples/*.opg", "only list the files that differ, for a CI job"),
@@ -21,8 +20,8 @@ from opstep.cli.common import OK, PROGRAM, amount, command, say
     codes={PROGRAM: "with --check, a file differs; else a file has syntax errors"},
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
-@click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
+@option("--check", "Write nothing; exit with 1 if a file would change.")
+@option("--diff", "Write nothing; show what would change.")
 def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
     """Format programs.
 

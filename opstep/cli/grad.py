@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import COMMAND, PROGRAM, amount, command, say
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import Size, symbol_option
+from opstep.cli.common import COMMAND, PROGRAM, amount, command, option, say
+from opstep.cli.options import Size, fallback_option, import_option, load_program, symbol_option
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 @command(
     "grad",
-    short_help="Write the gradient of a graph: its results and their derivatives, as a program.",
     examples=[
         ("opstep grad net.opg --graph loss", "by all params, to standard output"),
         ('opstep grad net.opg --graph loss --wrt "conv*, fc.w"', "by some of them"),
@@ -35,38 +33,25 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("file", metavar="FILE")
-@click.option(
-    "--graph",
-    "-g",
-    metavar="NAME",
-    help="The graph whose first result, a scalar, is differentiated. Default: the only one, or "
-    "main.",
+@option(
+    "--graph -g NAME",
+    "The graph whose first result, a scalar, is differentiated. Default: the only one, or main.",
 )
-@click.option(
-    "--wrt",
-    multiple=True,
-    metavar="NAMES",
-    help="Params, states and inputs that derivatives are taken by, with commas between them; "
-    'patterns such as "conv*" are of params. Default: all params.',
+@option(
+    "--wrt NAMES…",
+    "Params, states and inputs that derivatives are taken by, with commas between them; patterns "
+    'such as "conv*" are of params. Default: all params.',
 )
-@click.option(
-    "--freeze",
-    multiple=True,
-    metavar="NAMES",
-    help="Names or patterns of params that no derivative is taken by.",
-)
-@click.option(
-    "--memory",
-    type=Size(),
-    metavar="SIZE",
-    help="What a run of the new graph takes at most, such as 4GiB: values that take more are "
-    "dropped and computed again. Needs the sizes of symbols.",
+@option("--freeze NAMES…", "Names or patterns of params that no derivative is taken by.")
+@option(
+    "--memory SIZE",
+    "What a run of the new graph takes at most, such as 4GiB: values that take more are dropped "
+    "and computed again. Needs the sizes of symbols.",
+    Size(),
 )
 @symbol_option
-@click.option("--name", metavar="NAME", help="Of the new graph. Default: GRAPH_grad.")
-@click.option(
-    "--output", "-o", metavar="FILE.opg", help="Where it is written. Default: standard output."
-)
+@option("--name NAME", "Of the new graph. Default: GRAPH_grad.")
+@option("--output -o FILE.opg", "Where it is written. Default: standard output.")
 @fallback_option
 @import_option
 def grad(file: str, output: str | None, **options: Any) -> None:

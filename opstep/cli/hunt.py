@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.api.devices import HOST
-from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     ADD_BREAK,
     COMMAND,
     FOUND,
-    MACHINE,
     OK,
-    PROGRAM,
     UNRECORDED,
     command,
     emit_json,
     ended_in_order,
+    in_switches,
     json_option,
+    option,
     say,
     watch_compiler,
 )
 from opstep.cli.hunt_ranks import show_of_all, together
-from opstep.cli.loading import import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     POLICY,
     gpu_options,
-    graph_option,
+    import_option,
+    load_program,
+    program_options,
     ranks_options,
     recording_options,
     setting_options,
     started_ranks_options,
-    symbol_option,
 )
 from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.scripts import (
@@ -47,7 +44,6 @@ from opstep.cli.scripts import (
     script_arguments,
     script_options,
 )
-from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +56,6 @@ if TYPE_CHECKING:
 @command(
     "hunt",
     cls=ScriptCommand,
-    short_help="Run until a NaN or an infinity, and report where it was born.",
     examples=[
         ("opstep hunt train.opg -i x=x.npy --steps 1000", "which op, which elements, why"),
         ("opstep hunt model.opg -i random -s N=32 --device cuda", "on a GPU"),
@@ -82,83 +77,54 @@ if TYPE_CHECKING:
     ],
     codes={
         OK: "no NaN or infinity came out of the graph",
-        PROGRAM: "errors in the program, a failed assert, a loop past its limit",
         COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit; "
         "a script of which nothing was checked: it runs no op, or no module that --module matches",
-        MACHINE: "out of memory, no such device",
         UNRECORDED: "nothing was found, but the workspace or the trace is incomplete (disk full)",
         FOUND: "a NaN or an infinity came out, an op did not write an element, or --lint found a "
         "fault",
     },
 )
 @click.argument("file", metavar="FILE")
-@graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="As for opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, "
-    "ones, example or a number.",
-)
-@symbol_option
-@click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
+@program_options()
 @setting_options("device", *KERNELS)
 @gpu_options
 @import_option
 @setting_options("threads", "steps", "seed", steps=None, seed=0)
 @setting_options(*POLICY, "chaos")
-@click.option(
-    "--data",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="An input that changes with each step: a file as for --input, whose first axis is the "
-    "step. Runs all of them, or --steps of them, repeating the data as needed.",
+@option(
+    "--data NAME=SOURCE…",
+    "An input that changes with each step: a file as for --input, whose first axis is the step. "
+    "Runs all of them, or --steps of them, repeating the data as needed.",
 )
-@click.option(
-    "--hunt",
-    "kinds",
-    metavar="WHAT",
-    help="Kinds to hunt for, separated by commas: nan, inf, overflow, underflow, index, and "
+@option(
+    "--hunt WHAT",
+    "Kinds to hunt for, separated by commas: nan, inf, overflow, underflow, index, and "
     'expressions such as "absmax > 1e4". Kinds other than nan and inf run each step op by op. '
     "Default: nan,inf.",
+    to="kinds",
 )
-@click.option("--nan-only", is_flag=True, help="Ignore infinities: --hunt nan.")
-@click.option(
-    "--wanted",
-    multiple=True,
-    metavar="NAME",
-    help="A value or output whose infinities are expected.",
-)
-@click.option("--masked", is_flag=True, help="Count values that no output shows, too.")
-@click.option(
-    "--break", "breaks", is_flag=True, help="Open the debugger at the op where it was born."
-)
+@option("--nan-only", "Ignore infinities: --hunt nan.")
+@option("--wanted NAME…", "A value or output whose infinities are expected.")
+@option("--masked", "Count values that no output shows, too.")
+@option("--break", "Open the debugger at the op where it was born.", to="breaks")
 @recording_options
 @script_options
 @compiled_option
 @ranks_options
 @started_ranks_options
-@click.option(
-    "--keep-going", is_flag=True, help="Of a script: go on behind a finding, to further ones."
-)
-@click.option(
+@option("--keep-going", "Of a script: go on behind a finding, to further ones.")
+@option(
     "--keep-step",
-    is_flag=True,
-    help="Of a script of PyTorch's: keep the ops of each step, and write the one with the NaN as a "
+    "Of a script of PyTorch's: keep the ops of each step, and write the one with the NaN as a "
     "program, SCRIPT-stepN.opg. It takes longer.",
 )
-@click.option(
+@option(
     "--lint",
-    is_flag=True,
-    help="Of a script of PyTorch's: report faults, too, that turn into no NaN. It takes longer.",
+    "Of a script of PyTorch's: report faults, too, that turn into no NaN. It takes longer.",
 )
-@click.option(
-    "--lint-except",
-    multiple=True,
-    metavar="KIND",
-    help="A kind of fault that --lint leaves out, such as dead. Can be given several times.",
+@option(
+    "--lint-except KIND…",
+    "A kind of fault that --lint leaves out, such as dead. Can be given several times.",
 )
 @json_option
 @ended_in_order()
@@ -250,31 +216,16 @@ def hunted(
     program: Program, graph: str, values: Iterable[dict], options: dict[str, Any],
     recording: Any, on_step: Any, any_of_us: Any = None,
 ) -> Hunt:  # fmt: skip
-    """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.cli.run import be_patient
+    """The hunt, see `continued`."""
+    from opstep.cli.run import continued
     from opstep.hunting.search import hunt as go
-    from opstep.runtime.ir.errors import DeviceError
-    from opstep.runtime.ir.wording import worded
 
-    settings, done = RunSettings.of(options), 0
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        if on_step:
-            on_step()
-
-    be_patient(program, settings, options["timeout"])
     more = {k: options[k] for k in ("nan_only", "kinds", "wanted", "masked")}
-    more |= {"recording": recording, "on_step": count, "any_of_us": any_of_us}
-    try:
-        return go(program, graph, values, **vars(settings), **more)
-    except DeviceError as error:
-        if options["fallback"] != HOST or settings.device == HOST:
-            raise
-        say(f"{worded(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
-    settings = replace(settings, device=HOST, steps=options["steps"] - done)
-    return go(program, graph, values, **vars(settings), **more)
+    more |= {"recording": recording, "any_of_us": any_of_us}
+    return continued(
+        program, options, on_step,
+        lambda settings, count: go(program, graph, values, **vars(settings), **more, on_step=count),
+    )  # fmt: skip
 
 
 def steps_of(values: dict[str, Any], batches: dict[str, Any]) -> Iterable[dict[str, Any]]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from opstep.cli.common import FOUND, OK, emit_json
-from opstep.cli.wording import in_switches
+from opstep.cli.common import FOUND, OK, emit_json, in_switches
 
 if TYPE_CHECKING:
     from opstep.api.program import Program

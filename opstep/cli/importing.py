@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from opstep.cli.common import COMMAND, amount, command, say
-from opstep.cli.loading import fallback_option, import_option, load_program
+from opstep.cli.common import COMMAND, amount, command, option, say
+from opstep.cli.options import fallback_option, import_option, load_program
 
 
 @command(
     "import",
-    short_help="Translate a PyTorch or ONNX model to a program, with its weights beside it.",
     examples=[
         (
             "opstep import model.pt2",
@@ -27,8 +26,8 @@ from opstep.cli.loading import fallback_option, import_option, load_program
     codes={COMMAND: "usage; no model, an op without a counterpart, files that exist"},
 )
 @click.argument("file", metavar="FILE")
-@click.option("--output", "-o", metavar="FILE.opg", help="Default: beside FILE, as .opg.")
-@click.option("--force", "-f", is_flag=True, help="Replace files that exist.")
+@option("--output -o FILE.opg", "Default: beside FILE, as .opg.")
+@option("--force -f", "Replace files that exist.")
 @fallback_option
 @import_option
 def importing(file: str, output: str | None, force: bool, **options: Any) -> None:

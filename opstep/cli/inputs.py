@@ -169,10 +169,14 @@ def save(
 
 
 def _write_results(path: Path, name: str | None, results: Mapping[str, Any]) -> None:
-    chosen = dict(results) if name is None else {name: results[name]}
+    write_arrays(path, dict(results) if name is None else {name: results[name]})
+
+
+def write_arrays(path: Path, named: Mapping[str, Any]) -> None:
+    """Writes a .npy file, of which there is one array, an .npz or a .safetensors file."""
     if path.suffix == ".npy":
-        arrays.write_npy(path, next(iter(chosen.values())))
+        arrays.write_npy(path, next(iter(named.values())))
     elif path.suffix == ".npz":
-        arrays.write_npz(path, chosen)
+        arrays.write_npz(path, named)
     else:
-        arrays.write_safetensors(path, chosen)
+        arrays.write_safetensors(path, named)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from opstep.cli.common import COMMAND, OK, PROGRAM, command
+from opstep.cli.common import COMMAND, OK, PROGRAM, command, option
 from opstep.cli.serving import serve_port, serving_options, writer
 
 
 @command(
     "lsp",
-    short_help="Serve the language server to an editor (Language Server Protocol).",
     examples=[
         ("opstep lsp", "what an editor starts: messages on standard input and output"),
         ("opstep lsp --listen 127.0.0.1:4712", "for editors that connect to a port"),
@@ -23,9 +22,7 @@ from opstep.cli.serving import serve_port, serving_options, writer
     },
 )
 @serving_options
-@click.option(
-    "--stdio", is_flag=True, help="Accepted and ignored: standard input and output are the default."
-)
+@option("--stdio", "Accepted and ignored: standard input and output are the default.")
 def lsp(listen: str | None, log_file: str | None, stdio: bool) -> int:
     """Serve the language server to an editor (Language Server Protocol).
 

@@ -179,7 +179,7 @@ def discard_output() -> None:
 
 def report(error: Exception, settings: Settings) -> int:
     """Says what went wrong on standard error, and gives the exit code."""
-    from opstep.cli.wording import in_switches
+    from opstep.cli.common import in_switches
     from opstep.runtime.ir.diagnostics import OpstepError, render_all
     from opstep.runtime.ir.errors import DeviceError, InputError, NotFinite
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from opstep.api.catalogue import Entry, catalogue, family_notes, family_of, summary, text_of
-from opstep.cli.common import command, console, emit_json, json_option
+from opstep.cli.common import command, console, emit_json, json_option, option
 from opstep.runtime.ir.diagnostics import did_you_mean, names_listed
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph
@@ -15,7 +15,6 @@ from opstep.runtime.ir.graph import Graph
 
 @command(
     "ops",
-    short_help="List the ops, or describe one.",
     examples=[
         ("opstep ops", "all ops by family"),
         ("opstep ops conv2d", "one op: operands, attributes, formula, gradient"),
@@ -25,7 +24,7 @@ from opstep.runtime.ir.graph import Graph
     ],
 )
 @click.argument("name", required=False)
-@click.option("--family", metavar="NAME", help="Only the ops of this family.")
+@option("--family NAME", "Only the ops of this family.")
 @json_option
 def ops(name: str | None, family: str | None, as_json: bool) -> None:
     """List the ops, or describe one.

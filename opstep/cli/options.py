@@ -1,20 +1,27 @@
-"""Options that several commands take, declared once."""
+"""Options that several commands take, declared once, and the programs that they ask for, whose ops
+may be other libraries': ``--fallback torch``, ``--import mylib``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opstep.api.devices import HOST, canonical, device_names
 from opstep.api.settings import FIELDS, OPEN
-from opstep.cli.common import FloatRange
-from opstep.cli.loading import FALLBACK
+from opstep.cli.common import Decorator, FloatRange, grouped, option
 from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.foreign import LIBRARIES
 from opstep.runtime.ir.mesh import MOST_RANKS
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
 
 SETTINGS = {f.name: f for f in FIELDS}
 KERNELS = ("kernels", "autotune")
@@ -22,22 +29,54 @@ POLICY = ("mode", "streams", "alloc", "fill", "sync")
 METAVARS = {"device": "|".join(device_names("N")), "chaos": "SEED"}
 
 
-def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--graph", "-g", metavar="NAME", help="The graph to run. Default: the only one, or main."
-    )(function)
+FALLBACK = "PyTorch runs the ops that have no counterpart, and those that a program names."
 
 
-def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--symbol",
-        "-s",
-        "symbols",
-        multiple=True,
-        metavar="N=SIZE",
-        help="Size of a dimension that the program only names, such as N of f32[N, 3]; or the "
-        "element type that T of T[N] is (T=f16). Can be given several times.",
-    )(function)
+fallback_option = option("--fallback", FALLBACK, click.Choice(list(LIBRARIES)))
+
+
+import_option = option(
+    "--import MODULE…",
+    "Import a Python module first, which registers ops for --fallback torch. Can be given several "
+    "times.",
+    to="imports",
+)
+
+
+graph_option = option("--graph -g NAME", "The graph to run. Default: the only one, or main.")
+
+
+symbol_option = option(
+    "--symbol -s N=SIZE…",
+    "Size of a dimension that the program only names, such as N of f32[N, 3]; or the element type "
+    "that T of T[N] is (T=f16). Can be given several times.",
+    to="symbols",
+)
+
+
+def program_options(**of_inputs: Any) -> Decorator:
+    """Of commands that run a graph of a program: which one, and on what. `of_inputs`: of the option
+    ``--input``.
+    """
+    return grouped(
+        graph_option,
+        option(
+            "--input -i NAME=SOURCE…",
+            "FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], FILE.parquet:COLUMN, FOLDER:images "
+            "(as opstep train reads them), or a fill: random (normal floats, integers 0 to 9, "
+            "unless the ops that read it take others, such as labels or square roots), 0..100 "
+            "(random in that range), zeros, ones or a number; or example: what was saved with the "
+            "program. Without NAME=, random, zeros, ones or example apply to all other inputs.",
+            to="inputs",
+            **of_inputs,
+        ),
+        symbol_option,
+        option(
+            "--params FILE",
+            "Load all params, and states, from a safetensors file. Without it, those that have no "
+            "initialiser are read from NAME.safetensors beside the program.",
+        ),
+    )
 
 
 class _Extent(click.ParamType):
@@ -54,47 +93,37 @@ class _Extent(click.ParamType):
         return name, int(text)
 
 
-def started_ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--check`` and ``--rank-timeout``: of commands that start ranks."""
-    check = click.option(
+# ``--check`` and ``--rank-timeout``: of commands that start ranks.
+started_ranks_options = grouped(
+    option(
         "--check",
-        is_flag=True,
-        help="Ranks compare what they are at before each collective. So a program runs of which "
-        "that cannot be told beforehand, as its branches depend on what each rank has.",
-    )
-    timeout = click.option(
-        "--rank-timeout",
-        type=FloatRange(0.1),
+        "Ranks compare what they are at before each collective. So a program runs of which that "
+        "cannot be told beforehand, as its branches depend on what each rank has.",
+    ),
+    option(
+        "--rank-timeout SECONDS",
+        "How long a rank waits for others in a collective, before it ends and says where each "
+        "stands.",
+        FloatRange(0.1),
         default=1800.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long a rank waits for others in a collective, before it ends and says where "
-        "each stands.",
-    )
-    return check(timeout(function))
+    ),
+)
 
 
-def ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--ranks`` and ``--mesh``: of how many processes a program is for."""
-    options = [
-        click.option(
-            "--ranks",
-            type=click.IntRange(1, MOST_RANKS),
-            metavar="N",
-            help="For so many ranks: processes that run the program together.",
-        ),
-        click.option(
-            "--mesh",
-            multiple=True,
-            type=_Extent(),
-            metavar="AXIS=RANKS",
-            help="Ranks along an axis of the mesh, in place of those that the program declares. "
-            "Can be given several times.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+# ``--ranks`` and ``--mesh``: of how many processes a program is for.
+ranks_options = grouped(
+    option(
+        "--ranks N",
+        "For so many ranks: processes that run the program together.",
+        click.IntRange(1, MOST_RANKS),
+    ),
+    option(
+        "--mesh AXIS=RANKS…",
+        "Ranks along an axis of the mesh, in place of those that the program declares. Can be "
+        "given several times.",
+        _Extent(),
+    ),
+)
 
 
 class Size(click.ParamType):
@@ -188,87 +217,98 @@ def setting_option(name: str, **other: Any) -> Callable[..., Any]:
     return click.option(f"--{name}", show_default=how["default"] is not None, **how)
 
 
-def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What to do where a GPU fails."""
-    options = [
-        click.option(
-            "--fallback",
-            type=click.Choice([HOST, *LIBRARIES]),
-            help="cpu: if there is no GPU, or it runs out of memory, continue on the CPU. torch: "
-            + FALLBACK,
-        ),
-        click.option(
-            "--timeout",
-            type=FloatRange(0, min_open=True),
-            metavar="SECONDS",
-            help="Time limit for an op on a GPU in debug mode. Default: 60.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+# What to do where a GPU fails.
+gpu_options = grouped(
+    option(
+        "--fallback",
+        "cpu: if there is no GPU, or it runs out of memory, continue on the CPU. torch: "
+        + FALLBACK,
+        click.Choice([HOST, *LIBRARIES]),
+    ),
+    option(
+        "--timeout SECONDS",
+        "Time limit for an op on a GPU in debug mode. Default: 60.",
+        FloatRange(0, min_open=True),
+    ),
+)
 
 
-def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--workspace``, ``--trace``, and whose statistics the workspace gets."""
-    options = [
-        click.option(
-            "--workspace",
-            "-w",
-            metavar="FILE.db",
-            help="Record the run in a workspace: statistics, times, named tensors (SQLite).",
-        ),
-        click.option(
-            "--trace",
-            metavar="FILE.pftrace",
-            help="Write a timeline: when each op ran, on which stream (Perfetto).",
-        ),
-        click.option(
-            "--trace-steps",
-            metavar="LO:HI",
-            help="Only these steps in the timeline, from LO to HI - 1: 100:110.",
-        ),
-        click.option(
-            "--stats",
-            default="all",
-            show_default=True,
-            metavar="WHICH",
-            help="Tensors whose statistics are recorded: all, outputs, none, or names of values: "
-            '"relu:*,conv1.*" are all results of relu and all values called conv1.…',
-        ),
-        click.option(
-            "--stats-every",
-            type=click.IntRange(1),
-            default=1,
-            show_default=True,
-            metavar="N",
-            help="Record statistics only in every Nth step, and without --trace times as well.",
-        ),
-        click.option(
-            "--stats-also",
-            default="",
-            metavar="WHAT",
-            help="More statistics of these tensors: quantiles, signed (histograms by sign), "
-            "channels (minimum, maximum and zeros of each channel, along axis 1 or "
-            "channels=AXIS).",
-        ),
-        click.option("--name", metavar="NAME", help="Name of the run in the workspace."),
-        click.option(
-            "--tag",
-            "tags",
-            multiple=True,
-            type=Tag(),
-            metavar="NAME=VALUE",
-            help="Label to find the run by, such as lr=0.1. Can be given several times.",
-        ),
-        click.option(
-            "--keep-inputs",
-            type=_Every(),
-            default=0,
-            metavar="every=N",
-            help="Save inputs, params and states in every Nth step, to rerun from there.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+naming_options = grouped(
+    option("--name NAME", "Name of the run in the workspace."),
+    option(
+        "--tag NAME=VALUE…",
+        "Label to find the run by, such as lr=0.1. Can be given several times.",
+        Tag(),
+        to="tags",
+    ),
+)
+
+# ``--workspace``, ``--trace``, and whose statistics the workspace gets.
+recording_options = grouped(
+    option(
+        "--workspace -w FILE.db",
+        "Record the run in a workspace: statistics, times, named tensors (SQLite).",
+    ),
+    option(
+        "--trace FILE.pftrace", "Write a timeline: when each op ran, on which stream (Perfetto)."
+    ),
+    option("--trace-steps LO:HI", "Only these steps in the timeline, from LO to HI - 1: 100:110."),
+    option(
+        "--stats WHICH",
+        "Tensors whose statistics are recorded: all, outputs, none, or names of values: "
+        '"relu:*,conv1.*" are all results of relu and all values called conv1.…',
+        default="all",
+    ),
+    option(
+        "--stats-every N",
+        "Record statistics only in every Nth step, and without --trace times as well.",
+        click.IntRange(1),
+        default=1,
+    ),
+    option(
+        "--stats-also WHAT",
+        "More statistics of these tensors: quantiles, signed (histograms by sign), channels "
+        "(minimum, maximum and zeros of each channel, along axis 1 or channels=AXIS).",
+        default="",
+    ),
+    naming_options,
+    option(
+        "--keep-inputs every=N",
+        "Save inputs, params and states in every Nth step, to rerun from there.",
+        _Every(),
+        default=0,
+    ),
+)
+
+
+# --- programs, as these options have them ---
+
+
+def load_program(file: str, options: Mapping[str, Any]) -> Program:
+    """The program of a file, as these options have it. Raises `OpstepError`."""
+    from opstep.api.program import load
+
+    import_modules(options["imports"])
+    mesh = dict(options.get("mesh") or ()) or None
+    return load(file, fallback=library_of(options), ranks=options.get("ranks"), mesh=mesh)
+
+
+def library_of(options: Mapping[str, Any]) -> str | None:
+    """The library that may run ops."""
+    return options["fallback"] if options["fallback"] in LIBRARIES else None
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Imports what the user names; those of the current folder, too, as ``python -m`` does. Raises
+    `InputError`.
+    """
+    from opstep.runtime.ir.errors import InputError
+
+    if names and (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # of any class: it is the user's code
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(f"--import {name}: it cannot be imported: {reason}") from None

@@ -16,19 +16,22 @@ from opstep.cli.common import (
     colors,
     command,
     emit_json,
+    in_switches,
     json_option,
+    option,
     say,
     size,
 )
-from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import (
     POLICY,
+    fallback_option,
     graph_option,
+    import_option,
+    load_program,
     ranks_options,
     setting_options,
     symbol_option,
 )
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import Diagnostic, render_all
 
 if TYPE_CHECKING:
@@ -39,9 +42,6 @@ if TYPE_CHECKING:
 
 @command(
     "plan",
-    short_help=(
-        "Show how a graph would run: streams, waits, memory, and whether it is free of races."
-    ),
     examples=[
         ("opstep plan model.opg", "the only graph, or main"),
         ("opstep plan model.opg --graph encode --symbol N=4", "with a size for the dimension N"),
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 @fallback_option
 @import_option
 @ranks_options
-@click.option("--summary", is_flag=True, help="Omit the plan itself.")
-@click.option("--saved", is_flag=True, help="FILE is a plan that this command printed.")
+@option("--summary", "Omit the plan itself.")
+@option("--saved", "FILE is a plan that this command printed.")
 @json_option
 def plan(file: str, **options: Any) -> int:
     """Show how a graph would run: streams, waits, memory, and whether it is free of races.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.api.devices import HOST, kind_of
 from opstep.cli.common import MACHINE, OK, ON_SIGTERM, say
-from opstep.cli.loading import load_program
+from opstep.cli.options import load_program
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import amount, is_explicit, say
+from opstep.cli.common import amount, grouped, is_explicit, option, say
 
 if TYPE_CHECKING:
     from opstep.training.journal import Checkpoint
@@ -28,39 +28,28 @@ class Keep(click.ParamType):
         return click.IntRange(1).convert(value, param, ctx)
 
 
-def checkpoint_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--checkpoint-every``, ``--keep``, ``--resume`` and ``--tensorboard``."""
-    options = (
-        click.option(
-            "--checkpoint-every",
-            type=click.IntRange(1),
-            default=100,
-            show_default=True,
-            metavar="K",
-            help="With --workspace: steps from one checkpoint to the next.",
-        ),
-        click.option(
-            "--keep",
-            type=Keep(),
-            default=5,
-            show_default=True,
-            metavar="N|all",
-            help="Checkpoints that stay: the last N, the first, and the best by validation.",
-        ),
-        click.option(
-            "--resume",
-            metavar="RUN[@STEP]",
-            help="Go on from a checkpoint of the workspace: last, 3f2a@300, 3f2a@best.",
-        ),
-        click.option(
-            "--tensorboard",
-            metavar="DIR",
-            help="Write metrics for TensorBoard, to a folder of the run's own in DIR.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+# ``--checkpoint-every``, ``--keep``, ``--resume`` and ``--tensorboard``.
+checkpoint_options = grouped(
+    option(
+        "--checkpoint-every K",
+        "With --workspace: steps from one checkpoint to the next.",
+        click.IntRange(1),
+        default=100,
+    ),
+    option(
+        "--keep N|all",
+        "Checkpoints that stay: the last N, the first, and the best by validation.",
+        Keep(),
+        default=5,
+    ),
+    option(
+        "--resume RUN[@STEP]",
+        "Go on from a checkpoint of the workspace: last, 3f2a@300, 3f2a@best.",
+    ),
+    option(
+        "--tensorboard DIR", "Write metrics for TensorBoard, to a folder of the run's own in DIR."
+    ),
+)
 
 
 def parent_of(options: Mapping[str, Any]) -> Checkpoint | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,11 +19,8 @@ import numpy as np
 from opstep.api.devices import HOST, check_computes, kind_of
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
-    COMMAND,
     FINDINGS,
-    MACHINE,
     OK,
-    PROGRAM,
     UNRECORDED,
     amount,
     command,
@@ -31,23 +28,25 @@ from opstep.cli.common import (
     duration,
     emit_json,
     ended_in_order,
+    in_switches,
     is_explicit,
     json_option,
     json_text,
+    option,
     say,
     watch_compiler,
 )
-from opstep.cli.loading import import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     POLICY,
     gpu_options,
-    graph_option,
+    import_option,
+    load_program,
+    program_options,
     ranks_options,
     recording_options,
     setting_options,
     started_ranks_options,
-    symbol_option,
 )
 from opstep.cli.ranks import by_rank, on_ranks, place_of, say_parted
 from opstep.cli.recording import opened_recording, recorded_as, show_recording
@@ -58,7 +57,6 @@ from opstep.cli.scripts import (
     script_arguments,
     script_options,
 )
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,7 +72,6 @@ TICK_S = 0.1  # between two moves of the progress bar
 @command(
     "run",
     cls=ScriptCommand,
-    short_help="Run a graph on inputs, and show or save its results.",
     examples=[
         ("opstep run model.opg --input x=image.npy", "with an input from a file"),
         ("opstep run model.opg --input random --symbol N=32", "random inputs, batch of 32"),
@@ -90,42 +87,14 @@ TICK_S = 0.1  # between two moves of the progress bar
         ("opstep run --record-step 12 train.py", "keep a training step as a program, to be hunted"),
         ("opstep run -w runs.db train.py", "record a training script of PyTorch's or JAX's"),
     ],
-    codes={
-        PROGRAM: "errors in the program, a failed assert, a loop past its limit",
-        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
-        MACHINE: "out of memory, no such device",
-        UNRECORDED: "the run succeeded, but the workspace or the trace is incomplete (disk full)",
-    },
 )
 @click.argument("file", metavar="FILE")
-@graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], FILE.parquet:COLUMN, FOLDER:images "
-    "(as opstep train reads them), or a fill: random (normal floats, integers 0 to 9, unless "
-    "the ops that read it take others, such as labels or square roots), 0..100 (random in that "
-    "range), zeros, ones or a number; or example: what was saved with the program. "
-    "Without NAME=, random, zeros, ones or example apply to all other inputs.",
-)
-@symbol_option
-@click.option(
-    "--params",
-    metavar="FILE",
-    help="Load all params, and states, from a safetensors file. Without it, those that have no "
-    "initialiser are read from NAME.safetensors beside the program.",
-)
-@click.option("--save-params", metavar="FILE", help="Save params and states after the run.")
-@click.option(
-    "--output",
-    "-o",
-    "outputs",
-    multiple=True,
-    metavar="[NAME=]FILE",
-    help="Save one result, or all of them: .npy, .npz or .safetensors.",
+@program_options()
+@option("--save-params FILE", "Save params and states after the run.")
+@option(
+    "--output -o [NAME=]FILE…",
+    "Save one result, or all of them: .npy, .npz or .safetensors.",
+    to="outputs",
 )
 @setting_options("device", *KERNELS)
 @gpu_options
@@ -134,12 +103,11 @@ TICK_S = 0.1  # between two moves of the progress bar
 @setting_options(*POLICY, "chaos")
 @recording_options
 @script_options
-@click.option(
-    "--record-step",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Of a script of PyTorch's: write step N of its optimizer, counted from 0, as a program, "
-    "with what it read beside it, and end the script. Default of --output: SCRIPT-stepN.opg.",
+@option(
+    "--record-step N",
+    "Of a script of PyTorch's: write step N of its optimizer, counted from 0, as a program, with "
+    "what it read beside it, and end the script. Default of --output: SCRIPT-stepN.opg.",
+    click.IntRange(0),
 )
 @compiled_option
 @ranks_options
@@ -273,7 +241,20 @@ def executed(
     program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any],
     recording: Recording | None, on_step: Any,
 ) -> Result:  # fmt: skip
-    """The run; on the CPU from the step on that a GPU could not do, if that is asked for."""
+    """The run, see `continued`."""
+
+    def go(settings: RunSettings, count: Callable[[], None]) -> Result:
+        return program.run(graph, values, **vars(settings), recording=recording, on_step=count)
+
+    return continued(program, options, on_step, go)
+
+
+def continued(
+    program: Program, options: dict[str, Any], on_step: Any, go: Callable[..., Any]
+) -> Any:
+    """What `go` gives, called with settings and with what it calls after each step: on the CPU from
+    the step on that a GPU could not do, if that is asked for.
+    """
     from opstep.runtime.ir.errors import DeviceError
     from opstep.runtime.ir.wording import worded
 
@@ -286,9 +267,8 @@ def executed(
             on_step()
 
     be_patient(program, settings, options["timeout"])
-    more = {"recording": recording, "on_step": count}
     try:
-        return program.run(graph, values, **vars(settings), **more)
+        return go(settings, count)
     except DeviceError as error:
         if options["fallback"] != HOST or settings.device == HOST:
             raise
@@ -297,8 +277,7 @@ def executed(
         say(f"{done:,} of {amount(options['steps'], 'step')} finished")
         raise
     options["device"] = HOST
-    settings = replace(settings, device=HOST, steps=options["steps"] - done)
-    return program.run(graph, values, **vars(settings), **more)
+    return go(replace(settings, device=HOST, steps=options["steps"] - done), count)
 
 
 def be_patient(program: Program, settings: RunSettings, seconds: float | None) -> None:

@@ -6,10 +6,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from opstep.cli.common import OK, PROGRAM, emit_json, is_explicit
+from opstep.cli.common import OK, PROGRAM, emit_json, in_switches, is_explicit
 from opstep.cli.kept_steps import default, write
 from opstep.cli.scripts import script_arguments
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.errors import InputError
 
 

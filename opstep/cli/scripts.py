@@ -27,13 +27,15 @@ from opstep.cli.common import (
     UNRECORDED,
     Command,
     emit_json,
+    grouped,
+    in_switches,
     is_explicit,
     is_watched,
     json_text,
+    option,
     say,
 )
 from opstep.cli.recording import opened_recording, show_recording
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import did_you_mean, names_listed
 from opstep.runtime.ir.errors import InputError
 
@@ -102,33 +104,23 @@ class ScriptCommand(Command):
         return super().invoke(ctx)
 
 
-def script_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What says how a script is run."""
-    options = [
-        click.option(
-            "-m", "is_module", is_flag=True, help="FILE is a module's name: as in python -m."
-        ),
-        click.option(
-            "--module",
-            "modules",
-            multiple=True,
-            metavar="PATTERN",
-            help="Of a compiled script: only the modules with this name, such as encoder.*, not "
-            "whole models; or functions of JAX. Can be given several times.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+# What says how a script is run.
+script_options = grouped(
+    option("-m", "FILE is a module's name: as in python -m.", to="is_module"),
+    option(
+        "--module PATTERN…",
+        "Of a compiled script: only the modules with this name, such as encoder.*, not whole "
+        "models; or functions of JAX. Can be given several times.",
+        to="modules",
+    ),
+)
 
 
-def compiled_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Of commands that run a script of PyTorch's as PyTorch does, if nothing else is asked for."""
-    return click.option(
-        "--compiled",
-        is_flag=True,
-        help="Of a script of PyTorch's: compile the modules that it calls, and run them on opstep.",
-    )(function)
+# Of commands that run a script of PyTorch's as PyTorch does, if nothing else is asked for.
+compiled_option = option(
+    "--compiled",
+    "Of a script of PyTorch's: compile the modules that it calls, and run them on opstep.",
+)
 
 
 def script_arguments() -> tuple[str, ...] | None:

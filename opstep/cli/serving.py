@@ -8,23 +8,22 @@ from typing import Any, TypeVar
 
 import click
 
-from opstep.cli.common import say
+from opstep.cli.common import grouped, option, say
 from opstep.editors.server import Listener, Log
 from opstep.runtime.ir.errors import InputError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def serving_options(function: _F) -> _F:
-    """``--listen`` and ``--log``, as `listen` and `log_file`."""
-    listen = click.option(
-        "--listen",
-        metavar="HOST:PORT",
-        help="Listen on a port of this machine; port 0 finds a free one. Without it, messages "
-        "come on standard input.",
-    )
-    log = click.option("--log", "log_file", metavar="FILE", help="Log internal errors to FILE.")
-    return listen(log(function))
+# ``--listen`` and ``--log``, as `listen` and `log_file`.
+serving_options = grouped(
+    option(
+        "--listen HOST:PORT",
+        "Listen on a port of this machine; port 0 finds a free one. Without it, messages come on "
+        "standard input.",
+    ),
+    option("--log FILE", "Log internal errors to FILE.", to="log_file"),
+)
 
 
 def serve_port(listen: str, log: Log, listener: Callable[[str, int, Log], Listener]) -> None:

@@ -23,12 +23,20 @@ from opstep.cli.common import (
     ended_in_order,
     is_explicit,
     json_option,
+    option,
     say,
     watch_compiler,
 )
 from opstep.cli.diverged import show_diverged, stop_options
-from opstep.cli.loading import fallback_option, import_option, load_program
-from opstep.cli.options import Tag, ranks_options, setting_options, started_ranks_options
+from opstep.cli.options import (
+    fallback_option,
+    import_option,
+    load_program,
+    naming_options,
+    ranks_options,
+    setting_options,
+    started_ranks_options,
+)
 from opstep.cli.ranks import on_ranks, place_of
 from opstep.cli.resuming import board, checkpoint_options, go_on, parent_of, show_missed
 from opstep.cli.training_options import data_options, optimizer_arguments, optimizer_options
@@ -49,7 +57,6 @@ if TYPE_CHECKING:
 
 @command(
     "train",
-    short_help="Train the params of a graph on data.",
     examples=[
         ("opstep train net.opg --data digits.npz --epochs 20", "by AdamW"),
         ("opstep train net.opg -d digits.npz --optimizer sgd --lr 0.1 --set momentum=0.9", "SGD"),
@@ -78,58 +85,35 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("file", metavar="FILE")
-@click.option(
-    "--graph",
-    "-g",
-    metavar="NAME",
-    help="The graph whose first result is the loss. Default: loss, or the only one.",
+@option(
+    "--graph -g NAME", "The graph whose first result is the loss. Default: loss, or the only one."
 )
 @data_options
-@click.option(
-    "--epochs",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Times over the data.",
-)
+@option("--epochs N", "Times over the data.", click.IntRange(0), default=1)
 @optimizer_options
-@click.option(
-    "--step-graph",
-    metavar="NAME",
-    help="A graph of the program that makes a step of training. Default: GRAPH_step, if there is "
-    "one; else it is written.",
+@option(
+    "--step-graph NAME",
+    "A graph of the program that makes a step of training. Default: GRAPH_step, if there is one; "
+    "else it is written.",
 )
 @setting_options("device", "kernels", "threads", "seed", seed=0)
-@click.option(
-    "--params",
-    metavar="FILE",
-    help="Begin with the params, and states, of a safetensors file whose names and types agree.",
+@option(
+    "--params FILE",
+    "Begin with the params, and states, of a safetensors file whose names and types agree.",
 )
-@click.option("--emit", metavar="FILE.opg", help="Write the program that runs, as text.")
-@click.option(
-    "--save",
-    metavar="FILE",
-    help="Write what is learned: the program with its values (.opg), or all values, those of the "
+@option("--emit FILE.opg", "Write the program that runs, as text.")
+@option(
+    "--save FILE",
+    "Write what is learned: the program with its values (.opg), or all values, those of the "
     "optimizer included (.safetensors).",
 )
-@click.option(
-    "--workspace",
-    "-w",
-    metavar="FILE.db",
-    help="Record the run in a workspace: its metrics by step, checkpoints (SQLite).",
+@option(
+    "--workspace -w FILE.db",
+    "Record the run in a workspace: its metrics by step, checkpoints (SQLite).",
 )
 @timeline_options
 @checkpoint_options
-@click.option("--name", metavar="NAME", help="Name of the run in the workspace.")
-@click.option(
-    "--tag",
-    "tags",
-    multiple=True,
-    type=Tag(),
-    metavar="NAME=VALUE",
-    help="Label to find the run by, such as lr=0.1. Can be given several times.",
-)
+@naming_options
 @ranks_options
 @started_ranks_options
 @stop_options

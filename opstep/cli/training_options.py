@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from opstep.cli.common import FloatRange
+from opstep.cli.common import FloatRange, grouped, option
 from opstep.cli.grad import names
 from opstep.cli.options import Size
 
@@ -65,151 +64,98 @@ def _number(text: str) -> Any:
     return text
 
 
-def data_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What is trained on, what is validated on."""
-    options = [
-        click.option(
-            "--data",
-            "-d",
-            multiple=True,
-            required=True,
-            metavar="[INPUT=]SOURCE",
-            help="What to train on: a .npz, .npy, .safetensors, .parquet or .arrow file, whose "
-            "columns are called as the inputs are, a part of it (FILE:train has train_x for x), or "
-            "a folder with a folder of images for each class. INPUT=FILE:COLUMN gives one input, "
-            "INPUT=NUMBER a number. Can be given several times.",
-        ),
-        click.option(
-            "--validate",
-            type=Share(),
-            multiple=True,
-            metavar="SOURCE|SHARE",
-            help="What to validate on: as --data; a part of that, such as test; or the share of it "
-            "that is not trained on, such as 0.1.",
-        ),
-        click.option(
-            "--metric",
-            "metrics",
-            multiple=True,
-            metavar="GRAPH",
-            help="A graph whose first result is a figure of validations, beside the loss. Can be "
-            "given several times.",
-        ),
-        click.option(
-            "--validate-every",
-            type=click.IntRange(1),
-            default=1,
-            show_default=True,
-            metavar="EPOCHS",
-            help="Epochs between validations; the last one has one, too.",
-        ),
-        click.option(
-            "--best",
-            metavar="FIGURE",
-            help="Save what gave the best validation, not the last: loss, or a --metric, the "
-            "greatest.",
-        ),
-        click.option(
-            "--batch",
-            type=click.IntRange(1),
-            default=32,
-            show_default=True,
-            metavar="ROWS",
-            help="Rows of a step.",
-        ),
-        click.option("--drop-last", is_flag=True, help="Leave out what is left of an epoch."),
-        click.option("--round", is_flag=True, help="Let floats of the data lose digits."),
-    ]
-    return _with(options, function)
+# What is trained on, what is validated on.
+data_options = grouped(
+    option(
+        "--data -d [INPUT=]SOURCE…",
+        "What to train on: a .npz, .npy, .safetensors, .parquet or .arrow file, whose columns are "
+        "called as the inputs are, a part of it (FILE:train has train_x for x), or a folder with "
+        "a folder of images for each class. INPUT=FILE:COLUMN gives one input, INPUT=NUMBER a "
+        "number. Can be given several times.",
+        required=True,
+    ),
+    option(
+        "--validate SOURCE|SHARE…",
+        "What to validate on: as --data; a part of that, such as test; or the share of it that is "
+        "not trained on, such as 0.1.",
+        Share(),
+    ),
+    option(
+        "--metric GRAPH…",
+        "A graph whose first result is a figure of validations, beside the loss. Can be given "
+        "several times.",
+        to="metrics",
+    ),
+    option(
+        "--validate-every EPOCHS",
+        "Epochs between validations; the last one has one, too.",
+        click.IntRange(1),
+        default=1,
+    ),
+    option(
+        "--best FIGURE",
+        "Save what gave the best validation, not the last: loss, or a --metric, the greatest.",
+    ),
+    option("--batch ROWS", "Rows of a step.", click.IntRange(1), default=32),
+    option("--drop-last", "Leave out what is left of an epoch."),
+    option("--round", "Let floats of the data lose digits."),
+)
 
 
-def optimizer_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How params are updated."""
-    options = [
-        click.option(
-            "--optimizer",
-            default="adamw",
-            show_default=True,
-            metavar="NAME",
-            help="sgd, rmsprop, adam, adamw, lion or adafactor.",
-        ),
-        click.option("--lr", type=FLOAT, metavar="X", help="Learning rate."),
-        click.option(
-            "--schedule",
-            metavar="KIND",
-            help="How the learning rate changes: constant, linear or cosine (to 0 at the last "
-            "step), or step=N (to a tenth after every N steps).",
-        ),
-        click.option(
-            "--warmup",
-            type=click.IntRange(0),
-            metavar="STEPS",
-            help="Steps in which the learning rate rises from 0.",
-        ),
-        click.option(
-            "--weight-decay",
-            type=Decay(),
-            multiple=True,
-            metavar="[PATTERN=]X",
-            help="Weight decay, of all params or of those with such names.",
-        ),
-        click.option(
-            "--set",
-            "hyperparameters",
-            type=Hyperparameter(),
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Another hyperparameter: momentum=0.9, betas=0.9,0.99.",
-        ),
-        click.option(
-            "--wrt",
-            multiple=True,
-            metavar="NAMES",
-            help='Params that are trained, such as "conv*, fc.w". Default: all.',
-        ),
-        click.option("--freeze", multiple=True, metavar="NAMES", help="Params that are not."),
-        click.option("--clip-norm", type=FLOAT, metavar="X", help="Limit the norm of gradients."),
-        click.option("--clip-value", type=FLOAT, metavar="X", help="Limit their elements."),
-        click.option("--grad-norm", is_flag=True, help="Show and record the norm of gradients."),
-        click.option("--ema", type=FLOAT, metavar="X", help="Keep averages of params as well."),
-        click.option(
-            "--memory",
-            type=Size(),
-            metavar="SIZE",
-            help="What a step takes at most, such as 4GiB: values that take more are dropped and "
-            "computed again.",
-        ),
-        click.option(
-            "--data-parallel",
-            metavar="AXIS",
-            help="With --ranks: the axis of the mesh along which ranks have parts of each batch. "
-            "Default: data or dp, or the only one.",
-        ),
-        click.option(
-            "--bucket",
-            type=Size(least=1),
-            metavar="SIZE",
-            help="Small gradients that go to other ranks together, at least. Default: 25MiB.",
-        ),
-        click.option(
-            "--shard-optimizer",
-            is_flag=True,
-            help="With --ranks: each rank keeps a part of the optimizer's states, and updates that "
-            "of the params (ZeRO, stage 1).",
-        ),
-        click.option(
-            "--loss-scale",
-            type=click.Choice(["dynamic"]),
-            help="Scale the loss, so that gradients in f16 do not become 0.",
-        ),
-    ]
-    return _with(options, function)
-
-
-def _with(options: list[Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(options):
-        function = option(function)
-    return function
+# How params are updated.
+optimizer_options = grouped(
+    option("--optimizer NAME", "sgd, rmsprop, adam, adamw, lion or adafactor.", default="adamw"),
+    option("--lr X", "Learning rate.", FLOAT),
+    option(
+        "--schedule KIND",
+        "How the learning rate changes: constant, linear or cosine (to 0 at the last step), or "
+        "step=N (to a tenth after every N steps).",
+    ),
+    option("--warmup STEPS", "Steps in which the learning rate rises from 0.", click.IntRange(0)),
+    option(
+        "--weight-decay [PATTERN=]X…",
+        "Weight decay, of all params or of those with such names.",
+        Decay(),
+    ),
+    option(
+        "--set NAME=VALUE…",
+        "Another hyperparameter: momentum=0.9, betas=0.9,0.99.",
+        Hyperparameter(),
+        to="hyperparameters",
+    ),
+    option("--wrt NAMES…", 'Params that are trained, such as "conv*, fc.w". Default: all.'),
+    option("--freeze NAMES…", "Params that are not."),
+    option("--clip-norm X", "Limit the norm of gradients.", FLOAT),
+    option("--clip-value X", "Limit their elements.", FLOAT),
+    option("--grad-norm", "Show and record the norm of gradients."),
+    option("--ema X", "Keep averages of params as well.", FLOAT),
+    option(
+        "--memory SIZE",
+        "What a step takes at most, such as 4GiB: values that take more are dropped and computed "
+        "again.",
+        Size(),
+    ),
+    option(
+        "--data-parallel AXIS",
+        "With --ranks: the axis of the mesh along which ranks have parts of each batch. Default: "
+        "data or dp, or the only one.",
+    ),
+    option(
+        "--bucket SIZE",
+        "Small gradients that go to other ranks together, at least. Default: 25MiB.",
+        Size(least=1),
+    ),
+    option(
+        "--shard-optimizer",
+        "With --ranks: each rank keeps a part of the optimizer's states, and updates that of the "
+        "params (ZeRO, stage 1).",
+    ),
+    option(
+        "--loss-scale",
+        "Scale the loss, so that gradients in f16 do not become 0.",
+        click.Choice(["dynamic"]),
+    ),
+)
 
 
 def optimizer_arguments(options: dict[str, Any]) -> dict[str, Any]:

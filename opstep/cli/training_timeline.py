@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
+from opstep.cli.common import grouped, option
 
 if TYPE_CHECKING:
     from opstep.training.loop import Trainer
     from opstep.training.timeline import Timeline
 
 
-def timeline_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    trace = click.option(
-        "--trace",
-        metavar="FILE.pftrace",
-        help="Write a timeline: when each op of a step ran, on which stream (Perfetto).",
-    )
-    steps = click.option(
-        "--trace-steps",
-        metavar="LO:HI",
-        help="Only these steps in the timeline, from LO to HI - 1, counted from the first of this "
-        "run. Behind them training goes on at full speed.",
-    )
-    return trace(steps(function))
+# The timeline of a run, and of which steps.
+timeline_options = grouped(
+    option(
+        "--trace FILE.pftrace",
+        "Write a timeline: when each op of a step ran, on which stream (Perfetto).",
+    ),
+    option(
+        "--trace-steps LO:HI",
+        "Only these steps in the timeline, from LO to HI - 1, counted from the first of this run. "
+        "Behind them training goes on at full speed.",
+    ),
+)
 
 
 def check_timeline(options: dict[str, Any]) -> None:

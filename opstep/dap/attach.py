@@ -14,7 +14,9 @@ or ``on_step``, and those of other threads meanwhile, go on as always.
 from __future__ import annotations
 
 import atexit
+import dis
 import os
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from opstep.api import program as programs
 from opstep.api.devices import kind_of
 from opstep.dap.debuggee import Debuggee
-from opstep.dap.exit_code import exit_code, outermost_frame
 from opstep.dap.python import hosting
 from opstep.dap.registry import DapError, State
 from opstep.dap.server import Listener
@@ -40,6 +41,29 @@ if TYPE_CHECKING:
     from opstep.api.settings import RunSettings
     from opstep.dap.requests.lifecycle import AttachArguments
     from opstep.dap.session import Session
+
+FAILED, INTERRUPTED = 1, 130  # of an uncaught exception, and of Ctrl-C
+
+
+def outermost_frame() -> FrameType | None:
+    """The main thread's: the program's own, if that is a script or a module."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return None if hasattr(sys, "ps1") or sys.flags.interactive else frame
+
+
+def exit_code(outermost: FrameType | None) -> int | None:
+    """None where `SystemExit` has the code, which cannot be seen here."""
+    if outermost is None:
+        return None
+    if dis.opname[outermost.f_code.co_code[outermost.f_lasti]].startswith("RETURN"):
+        return 0
+    uncaught = getattr(sys, "last_value", None)
+    traceback = getattr(uncaught, "__traceback__", None)
+    if traceback is None or traceback.tb_frame is not outermost:
+        return None
+    return INTERRUPTED if isinstance(uncaught, KeyboardInterrupt) else FAILED
 
 
 FAREWELL_S = 1.0  # how long the end of the program waits for its client to have taken its leave

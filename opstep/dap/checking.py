@@ -53,7 +53,7 @@ def json_name(member: Field) -> str:
     """What the field is called in JSON."""
     if "name" in member.metadata:
         return member.metadata["name"]
-    first, *rest = member.name.split("_")
+    first, *rest = member.name.rstrip("_").split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 

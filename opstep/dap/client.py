@@ -1,13 +1,19 @@
-"""What a client said of itself, and how places and names are written for it."""
+"""What a client said of itself, and how places, names and arguments (as in launch.json) are written
+for it; texts are files by their path, others have numbers.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from opstep.api.settings import FIELDS
 from opstep.dap.checking import named
+from opstep.dap.registry import DapError
+from opstep.runtime.ir.wording import Argument
 
 
 @dataclass(frozen=True)
@@ -83,3 +89,63 @@ class Source:
     name: str | None = None
     path: str | None = None
     source_reference: int | None = None
+
+
+GIVEN = {"graph", "inputs", "symbols", "params", *(f.name for f in FIELDS)}
+
+
+def in_launch(argument: Argument) -> str | None:
+    """A key and its value, for what `launch` takes."""
+    name, value = argument
+    if name not in GIVEN and argument != ("fallback", "torch"):
+        return None
+    if value is None:
+        return f'"{name}"'
+    if name == "params":
+        value = "FILE.safetensors"
+    if isinstance(value, list):  # words: x=zeros
+        pairs = [word.partition("=")[::2] for word in value if "=" in word]
+        value = dict(pairs) if pairs else value[0]
+    return f'"{name}": {json.dumps(value, ensure_ascii=False)}'
+
+
+class Sources:
+    """Of one session. Graphs that no file holds (of the library, or written by the gradient) get a
+    ``sourceReference``, under which a client asks for their text.
+    """
+
+    def __init__(self) -> None:
+        self._texts: list[tuple[str, str]] = []  # name, text
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def describe(self, path: str, text: str, client: Client, folder: Path) -> dict[str, Any]:
+        """A ``Source``. Relative paths are looked for below `folder`; what is not a file gets a
+        number, if there is a text.
+        """
+        full = Path(path) if Path(path).is_absolute() else folder / path
+        if full.is_file():
+            return client.source(str(full))
+        if not text:
+            return {"name": path}
+        return {"name": path, "sourceReference": self.number(path, text), "origin": "generated"}
+
+    def number(self, name: str, text: str) -> int:
+        """The ``sourceReference`` of a text."""
+        key = (name, text)
+        if key not in self._numbers:
+            self._texts.append(key)
+            self._numbers[key] = len(self._texts)
+        return self._numbers[key]
+
+    def text(self, number: int) -> str:
+        """Raises `DapError` for a number that was not given."""
+        return self._named(number)[1]
+
+    def name(self, number: int) -> str:
+        """What the text is called in places. Raises `DapError`."""
+        return self._named(number)[0]
+
+    def _named(self, number: int) -> tuple[str, str]:
+        if not 0 < number <= len(self._texts):
+            raise DapError(f"there is no source {number}")
+        return self._texts[number - 1]

@@ -73,7 +73,7 @@ def recorded(
     do not lead there. Raises `InputError` where the workspace does not hold all of
     it.
     """
-    from opstep.trace.workspace.browsing.json_records import program_path
+    from opstep.trace.workspace.browsing.json_fields import program_path
     from opstep.trace.workspace.rerun import inputs_of, program_of, steps_to
     from opstep.trace.workspace.workspace import Workspace
 

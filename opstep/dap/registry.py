@@ -1,15 +1,12 @@
 """What a request is: one function, decorated, beside the capability that it stands for.
 
-    @dataclass(frozen=True)
-    class ScopesArguments:
-        frame_id: int                                   # frameId
-
     @request("scopes")
-    def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
+    def scopes(session: Session, frame_id: int) -> dict[str, Any]:      # its argument frameId
         debugger = session.debugger                     # there, as the state is checked before
         return {"scopes": [...]}
 
-The arguments come checked by the annotations of their class (`checking.py`). What is returned is
+The arguments come checked by their annotations (`checking.py`); a parameter `arguments` has them
+all, as the dataclass that annotates it. What is returned is
 the response's body: a dict in the protocol's names, or a dataclass; None for none. An error is
 raised as `DapError`. What must happen behind the response (events, going on) is given to
 `session.after`. What is advertised by `initialize` is what is declared here and nothing else.
@@ -22,7 +19,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, make_dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -84,7 +81,8 @@ class Cancelled(DapError):
 
 @dataclass(frozen=True)
 class Request:
-    """A declared request. `handler` takes the session, and arguments where `arguments` says which.
+    """A declared request. `handler` takes the session, and what `arguments` has: as parameters, or
+    as one where it `takes_all`.
 
     `states`: where it may come. `wire`: it is handled at once by the thread that reads (it must be
     quick and must not touch the debuggee); others run on the thread that owns the debuggee,
@@ -93,18 +91,17 @@ class Request:
 
     command: str
     handler: Callable[..., Any]
-    arguments: type | None
+    arguments: type
+    takes_all: bool
     states: frozenset[State]
     wire: bool
     capabilities: Mapping[str, Any]
     custom: bool
 
-    def checked(self, arguments: Any) -> tuple[Any, ...]:
+    def checked(self, arguments: Any) -> dict[str, Any]:
         """What the handler gets behind the session. Raises `DapError`."""
-        if self.arguments is None:
-            return ()
         try:
-            return (check(self.arguments, {} if arguments is None else arguments, "arguments"),)
+            return checked(self.arguments, self.takes_all, arguments)
         except Mismatch as error:
             raise DapError(f"{self.command}: {error}", BAD_ARGUMENTS) from None
 
@@ -139,22 +136,53 @@ def request(
     def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
         if command in _requests:
             raise ValueError(f"request {command} is declared twice")
-        kind = _arguments_of(handler)
-        _requests[command] = Request(command, handler, kind, states, wire, capabilities, custom)
+        kind, whole = arguments_of(handler)
+        _requests[command] = Request(
+            command, handler, kind, whole, states, wire, capabilities, custom
+        )
         return handler
 
     return declare
 
 
-def _arguments_of(handler: Callable[..., Any]) -> type | None:
-    """The class of the handler's second parameter, which must be the last."""
-    parameters = list(inspect.signature(handler).parameters)
-    if len(parameters) == 1:
-        return None
-    _, arguments = parameters
+@dataclass(frozen=True)
+class TensorArguments:
+    """`expression`: a tensor of a frame, the innermost one if none is named. `memory_reference`:
+    that of a tensor which the expression calls ``value``, whether it has a name or not.
+    """
+
+    expression: str
+    frame_id: int | None = None
+    memory_reference: str | None = None
+
+
+@dataclass(frozen=True)
+class HistogramArguments(TensorArguments):
+    bins: int = 64
+    low: float | None = None
+    high: float | None = None
+
+
+def arguments_of(handler: Callable[..., Any]) -> tuple[type, bool]:
+    """The class of a handler's arguments, and whether it takes them as one."""
     # The session's class is imported for type checkers alone: it imports this module.
-    names = {"Session": Any, **handler.__globals__}
-    return get_type_hints(handler, names)[arguments]
+    hints = get_type_hints(handler, {"Session": Any, **handler.__globals__})
+    _, *taken = inspect.signature(handler).parameters.values()
+    if [p.name for p in taken] == ["arguments"]:
+        return hints["arguments"], True
+    members = [(p.name, hints[p.name], _default(p)) for p in taken]
+    return make_dataclass("Arguments", members), False
+
+
+def checked(kind: type, takes_all: bool, arguments: Any) -> dict[str, Any]:
+    """Arguments as a handler takes them, see `arguments_of`. Raises `Mismatch`."""
+    found = check(kind, {} if arguments is None else arguments, "arguments")
+    return {"arguments": found} if takes_all else vars(found)
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    is_missing = parameter.default is parameter.empty
+    return field(default=MISSING if is_missing else parameter.default)
 
 
 @cache

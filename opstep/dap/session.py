@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opstep.dap.checking import plain
-from opstep.dap.client import Client
+from opstep.dap.client import Client, Sources, in_launch
 from opstep.dap.inbox import Inbox
 from opstep.dap.progress import SHOW_AFTER_S, Progress
 from opstep.dap.python import launching, proxy
@@ -35,9 +35,7 @@ from opstep.dap.registry import (
     State,
     requests,
 )
-from opstep.dap.sources import Sources
 from opstep.dap.wire import Wire
-from opstep.dap.wording import in_launch
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import DeviceError
@@ -371,7 +369,7 @@ class Session:
             if seq in self._cancelled:
                 raise Cancelled
             declared.check_state(self.state)
-            found = declared.handler(self, *declared.checked(arguments))
+            found = declared.handler(self, **declared.checked(arguments))
             if found is NO_ANSWER:
                 return
             body = plain(found)

@@ -1,13 +1,17 @@
-"""What the server knows: open files, files of folders, settings, and live values."""
+"""What the server knows: open files, files of folders, settings, live values, and what features
+keep for each client.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from pygls import uris
 
@@ -145,3 +149,22 @@ class Project:
 def uri_of(path: str) -> str:
     """The URI of a path."""
     return uris.from_fs_path(os.path.abspath(path)) or ""
+
+
+T = TypeVar("T")
+
+
+class PerProject(Generic[T]):
+    """``of(project)`` gives the same object for a project each time, from any thread."""
+
+    def __init__(self, make: Callable[[], T]):
+        self._make = make
+        self._values: WeakKeyDictionary[object, T] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, project: object) -> T:
+        with self._lock:
+            found = self._values.get(project)
+            if found is None:
+                found = self._values[project] = self._make()
+            return found

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.trace.bench import Ceilings, Measured
-from opstep.trace.workspace.picture import COLOURS, DPI, FORMATS, PALE, STYLE, save, spread
+from opstep.trace.workspace.picture import (
+    COLOURS,
+    DPI,
+    FORMATS,
+    PALE,
+    STYLE,
+    fraction,
+    name_beside,
+    save,
+)
 
 WIDTH, HEIGHT = 12.0, 6.8  # inches
 QUIET, ROOF, UNDER = "#66707a", "#222831", "#f3f6f9"
@@ -54,11 +63,11 @@ def draw(path: Path, measured: Sequence[Measured], roof: Ceilings, title: str, b
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
         FigureCanvasAgg(figure)
-        axes = figure.add_axes(_area_of(1.05, 8.9 if moving else WIDTH - 0.3))
-        labels = _roof(axes, computing, roof)
-        _dots(axes, computing, colours, labels)
+        axes = figure.add_axes(_area_of(1.05, 6.9 if moving else 9.2))
+        _roof(axes, computing, roof)
+        _dots(axes, computing, colours)
         if moving:
-            _strip(figure.add_axes(_area_of(9.85, 10.3)), moving, roof, colours)
+            _strip(figure.add_axes(_area_of(10.05, 10.4)), moving, roof, colours)
         figure.text(1.05 / WIDTH, 1 - 0.32 / HEIGHT, title, weight="bold", size=13, va="center")
         if any(op.bandwidth > 1.05 * roof.bandwidth for op in measured):
             below += "; above the copy: operands were in a cache"
@@ -105,12 +114,8 @@ def gathered(measured: Sequence[Measured]) -> list[Point]:
 # --- the roof -------------------------------------------------------------------------------------
 
 
-Box = tuple[float, float, float, float]
-"""Pixels: left, bottom, right, top."""
-
-
-def _roof(axes: Any, points: list[Point], roof: Ceilings) -> list[Box]:
-    """Ceilings, with what they are written along them. Gives what no other words should cover."""
+def _roof(axes: Any, points: list[Point], roof: Ceilings) -> None:
+    """Ceilings, with what they are written along them."""
     flat = roof.arithmetic or {"": max((p.op.rate for p in points), default=1e9)}
     most = max(flat.values())
     ridge = most / roof.bandwidth
@@ -125,51 +130,28 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> list[Box]:
         [low, ridge, high], [low * roof.bandwidth, most, most], axes.get_ylim()[0],
         color=UNDER, zorder=0, linewidth=0,
     )  # fmt: skip
-    to_pixels = axes.transData.transform
-    axes.plot([low, ridge], [low * roof.bandwidth, most], zorder=2, **_LINES)
-    (x0, y0), (x1, y1) = to_pixels([(low, low * roof.bandwidth), (ridge, most)])
-    slope = (y1 - y0) / (x1 - x0)
-    steps = range(int(x0), int(x1), 6)
-    occupied: list[Box] = [
-        (x - 5, y0 + slope * (x - x0) - 5, x + 5, y0 + slope * (x - x0) + 5) for x in steps
-    ]
-    dots = [_around(to_pixels(_position(p)), p) for p in points]
-    occupied += _along(axes, f"copy, {_scaled(roof.bandwidth, 'B/s')}", (x0, y0, x1, y1), dots)
+    slope = [(low, low * roof.bandwidth), (ridge, most)]
+    axes.plot(*zip(*slope, strict=True), zorder=2, **_LINES)
+    (x0, y0), (x1, y1) = axes.transData.transform(slope)
+    angle = math.degrees(math.atan2(y1 - y0, x1 - x0))
+    middle = axes.transData.inverted().transform(((x0 + x1) / 2, (y0 + y1) / 2))
+    above = {"textcoords": "offset points", "size": 9, "color": ROOF}
+    axes.annotate(f"copy, {_scaled(roof.bandwidth, 'B/s')}", middle, (-9, 7), rotation=angle,
+                  rotation_mode="anchor", ha="center", **above)  # fmt: skip
     for dtype, rate in flat.items():
         axes.plot([rate / roof.bandwidth, high], [rate, rate], zorder=2, **_LINES)
         text = f"matrix product {dtype}, {_scaled(rate, 'FLOP/s')}".replace("  ", " ")
-        (begin, y), (end, _) = to_pixels([(rate / roof.bandwidth, rate), (high, rate)])
-        width = 0.072 * DPI * len(text)
-        starts = [end - width - 8, begin + 12, (begin + end - width) / 2]
-        boxes = [(x, y + 9, x + width, y + 9 + 0.16 * DPI) for x in starts]
-        box = min(boxes, key=lambda box: sum(_overlap(box, dot) for dot in dots))
-        axes.annotate(text, axes.transData.inverted().transform(box[:2]), size=9, color=ROOF)
-        occupied += [(begin, y - 5, end, y + 5), box]
+        axes.annotate(text, (high, rate), (-6, 5), ha="right", **above)
     axes.set_xlabel("operations for each byte read or written (FLOP/B)")
-    axes.yaxis.set_major_formatter(lambda value, _: _scaled(value, "FLOP/s"))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    _rates(axes, "FLOP/s")
+
+
+def _rates(axes: Any, unit: str) -> None:
+    """A logarithmic axis of so much a second."""
+    axes.yaxis.set_major_formatter(lambda value, _: _scaled(value, unit))
     axes.tick_params(which="minor", length=0)
     axes.tick_params(which="major", length=3, color=PALE)
-    return occupied
-
-
-def _along(axes: Any, text: str, line: Box, dots: list[Box]) -> list[Box]:
-    """Writes along a slanted line, above it, where the fewest dots are; gives what is covered."""
-    x0, y0, x1, y1 = line
-    length, width = math.dist((x0, y0), (x1, y1)), 0.072 * DPI * len(text)
-    dx, dy = (x1 - x0) / length, (y1 - y0) / length
-
-    def covered(start: float) -> list[Box]:
-        offsets = [start + step for step in range(0, int(width), 8)]
-        middles = [(x0 + dx * s - 18 * dy, y0 + dy * s + 18 * dx) for s in offsets]
-        return [(x - 11, y - 11, x + 11, y + 11) for x, y in middles]
-
-    starts = [part * (length - width) for part in (0.55, 0.35, 0.75, 0.15, 0.02)]
-    start = min(starts, key=lambda s: sum(_overlap(a, b) for a in covered(s) for b in dots))
-    at = axes.transData.inverted().transform((x0 + dx * start - 9 * dy, y0 + dy * start + 9 * dx))
-    angle = math.degrees(math.atan2(dy, dx))
-    axes.annotate(text, at, rotation=angle, rotation_mode="anchor", size=9, color=ROOF)
-    return covered(start)
 
 
 def _scaled(value: float, unit: str) -> str:
@@ -183,28 +165,25 @@ def _scaled(value: float, unit: str) -> str:
 # --- dots and their labels ------------------------------------------------------------------------
 
 
-def _area(point: Point) -> float:
-    return _LEAST + (_MOST - _LEAST) * math.sqrt(point.share)
-
-
-def _dots(axes: Any, points: list[Point], colours: dict[str, str], labels: list[Box]) -> None:
+def _dots(axes: Any, points: list[Point], colours: dict[str, str]) -> None:
     for point in reversed(points):  # small ones lie on large ones
-        axes.scatter(
-            point.op.intensity, point.op.rate, s=_area(point), color=_colour(point, colours),
-            alpha=0.85, linewidth=0.8, edgecolor="white", zorder=4,
-        )  # fmt: skip
-    to_pixels = axes.transData.transform
-    occupied = labels + [_around(to_pixels(_position(p)), p) for p in points]
-    bounds = (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1, axes.bbox.y1)
-    for group in _groups(points, to_pixels)[:NAMED]:
-        point, text = group[0], _words(group)
-        at = to_pixels(_position(point))
-        size = (0.0665 * DPI * len(text), 0.15 * DPI)
-        spot = _free(at, size, math.sqrt(_area(point) / math.pi) * DPI / 72, occupied, bounds)
-        if spot is None:
-            continue
-        occupied.append((spot[0], spot[1], spot[0] + size[0], spot[1] + size[1]))
-        _label(axes, point, text, at, spot, size, _colour(point, colours))
+        _dot(axes, _position(point), point, colours)
+    firsts = [(g[0], _words(g)) for g in _groups(points, axes.transData.transform)[:NAMED]]
+    _name(axes, [(_position(point), point, words) for point, words in firsts], colours)
+
+
+def _name(axes: Any, named: list[tuple[Any, Point, str]], colours: dict[str, str]) -> None:
+    """Words beside the axes, with lines to the dots at these places."""
+    shown = [(fraction(axes, at), _darker(_colour(p, colours)), words) for at, p, words in named]
+    name_beside(axes, shown)
+
+
+def _dot(axes: Any, at: tuple[float, float], point: Point, colours: dict[str, str]) -> None:
+    area = _LEAST + (_MOST - _LEAST) * math.sqrt(point.share)
+    axes.scatter(
+        *at, s=area, color=_colour(point, colours), alpha=0.85, linewidth=0.8, edgecolor="white",
+        zorder=4,
+    )  # fmt: skip
 
 
 def _groups(points: list[Point], to_pixels: Any) -> list[list[Point]]:
@@ -243,50 +222,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"
 
 
-def _around(at: Any, point: Point) -> Box:
-    """The pixels of a dot."""
-    r = math.sqrt(_area(point) / math.pi) * DPI / 72
-    return at[0] - r, at[1] - r, at[0] + r, at[1] + r
-
-
-def _free(
-    at: Any, size: tuple[float, float], radius: float, occupied: list[Box], bounds: Box
-) -> tuple[float, float] | None:
-    """Where a label of that size has room, as near to its dot as can be: its lower left corner."""
-    width, height = size
-    for far in range(12):
-        for turn in (0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11):  # beside, above, below
-            angle = turn * math.pi / 8
-            reach = radius + 5 + far * 11
-            x, y = at[0] + reach * math.cos(angle), at[1] + reach * math.sin(angle)
-            box_x = x - width * (1 - math.cos(angle)) / 2
-            box_y = y - height * (1 - math.sin(angle)) / 2
-            box = (box_x, box_y, box_x + width, box_y + height)
-            inside = bounds[0] + 4 < box[0] and box[2] < bounds[2] - 4
-            inside = inside and bounds[1] + 4 < box[1] and box[3] < bounds[3] - 4
-            if inside and not any(_overlap(box, other) for other in occupied):
-                return box_x, box_y
-    return None
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _label(axes: Any, point: Point, text: str, at: Any, spot: Any, size: Any, colour: str) -> None:
-    """The words, and a line to the dot where they stand off."""
-    x, y = spot[0], spot[1] + size[1] / 2
-    near = min(max(at[0], x), x + size[0]), min(max(at[1], spot[1]), spot[1] + size[1])
-    distance = math.dist(near, at) - math.sqrt(_area(point) / math.pi) * DPI / 72
-    if distance > 9:
-        ends = axes.transData.inverted().transform([at, near])
-        axes.plot(*zip(*ends, strict=True), color=colour, linewidth=0.7, alpha=0.6, zorder=3)
-    axes.annotate(
-        text, axes.transData.inverted().transform((x, y)), color=_darker(colour), size=8.6,
-        va="center", zorder=6, annotation_clip=False,
-    )  # fmt: skip
-
-
 def _darker(colour: str) -> str:
     """For words, which are thinner than dots."""
     parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
@@ -306,22 +241,10 @@ def _strip(axes: Any, points: list[Point], roof: Ceilings, colours: dict[str, st
     axes.fill_between([-1, 1], roof.bandwidth, axes.get_ylim()[0], color=UNDER, linewidth=0)
     axes.plot([-1, 1], [roof.bandwidth] * 2, zorder=2, **_LINES)
     for point in reversed(points):
-        axes.scatter(
-            0, point.op.bandwidth, s=_area(point), color=_colour(point, colours),
-            alpha=0.85, linewidth=0.8, edgecolor="white", zorder=4,
-        )  # fmt: skip
+        _dot(axes, (0, point.op.bandwidth), point, colours)
     axes.set_xticks([])
     axes.grid(axis="x", visible=False)
-    axes.yaxis.set_major_formatter(lambda value, _: _scaled(value, "B/s"))
-    axes.tick_params(which="minor", length=0)
-    axes.tick_params(which="major", length=3, color=PALE)
     axes.set_xlabel("only move data")
-    named = sorted(points[:NAMED], key=lambda p: p.op.bandwidth)
-    heights = [axes.transData.transform((0, p.op.bandwidth))[1] for p in named]
-    spaced = spread(heights, 0.17 * DPI, axes.bbox.y0 + 8, axes.bbox.y1 - 8)
-    for point, height in zip(named, spaced, strict=True):
-        y = axes.transData.inverted().transform((0, height))[1]
-        axes.annotate(
-            f"{point.op.op}  {_percent(point.share)}", (1.15, y), size=8.6, va="center",
-            color=_darker(_colour(point, colours)), annotation_clip=False,
-        )  # fmt: skip
+    _rates(axes, "B/s")
+    named = [((0, p.op.bandwidth), p, f"{p.op.op}  {_percent(p.share)}") for p in points[:NAMED]]
+    _name(axes, named, colours)

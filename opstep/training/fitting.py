@@ -13,8 +13,17 @@ from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.types import DType, TensorType, dtype_of
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.training.data import Dataset
-from opstep.training.files import ARROW, KINDS, column_of, split, table_of
-from opstep.training.tables import TRAINED, VALIDATED, Read, Table
+from opstep.training.files import (
+    ARROW,
+    KINDS,
+    TRAINED,
+    VALIDATED,
+    Read,
+    Table,
+    column_of,
+    split,
+    table_of,
+)
 
 CHECKED = 1 << 22  # elements that are looked at together
 

@@ -22,9 +22,8 @@ from opstep.runtime.ir.errors import InputError, NotFinite, SettingError
 from opstep.runtime.ir.graph import Return
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.ir.wording import Argument, Wording
-from opstep.training.data import Batches, Dataset, Position, Rows
+from opstep.training.data import Batches, Dataset, Position, Rows, ahead, is_worth_it
 from opstep.training.indices import check_indices
-from opstep.training.prefetch import ahead, is_worth_it
 from opstep.training.validation import Validation
 
 Metrics = Mapping[str, float]

@@ -18,10 +18,10 @@ from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.types import TensorType
 from opstep.training.data import Batches, Part, Stream
+from opstep.training.files import TRAINED, VALIDATED
 from opstep.training.fitting import Origin, fitted, origin_of
 from opstep.training.indices import check_indices
 from opstep.training.loop import Settings
-from opstep.training.tables import TRAINED, VALIDATED
 
 
 def loss_of(program: Program, graph: str | None, step: str | None) -> tuple[str, str | None]:

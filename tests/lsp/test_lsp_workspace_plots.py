@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from workspace_client import STEPS, Asking, asking, make
 
-from opstep.trace.workspace.browsing.downsampling import downsample
+from opstep.trace.workspace.browsing.plots import downsample
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -116,16 +115,6 @@ def test_a_picture_is_the_same_each_time(tmp_path, kind):
 def test_odd_pictures(tmp_path, ops):
     roofline.draw(tmp_path / "a.png", ops, Ceilings(1e9, {"f32": 1e12}), "t", "b")
     roofline.draw(tmp_path / "b.png", ops, Ceilings(1e9, {}), "t", "b")
-
-
-def test_labels_do_not_cover_each_other():
-    taken: list[roofline.Box] = []
-    bounds = (0.0, 0.0, 1000.0, 800.0)
-    for k in range(12):
-        spot = roofline._free((500 + k, 400 - k), (150, 20), 8, taken, bounds)
-        assert spot is not None
-        taken.append((spot[0], spot[1], spot[0] + 150, spot[1] + 20))
-    assert not any(roofline._overlap(a, b) for a, b in combinations(taken, 2))
 
 
 def test_no_picture_without_matplotlib(monkeypatch, tmp_path):

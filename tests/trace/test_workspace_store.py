@@ -19,7 +19,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES
 from opstep.trace.workspace import blobs, migrations, schema, store
 from opstep.trace.workspace.browsing.status import is_workspace
-from opstep.trace.workspace.tables import create_table
+from opstep.trace.workspace.migrations import create_table
 from opstep.trace.workspace.views import VIEWS
 
 

@@ -13,8 +13,8 @@ from opstep.hunting.records import record
 from opstep.hunting.stepwise import Diverged
 from opstep.runtime.ir.printer import print_module
 from opstep.training.data import Batches, Dataset
-from opstep.training.hunting import TrainingHunt
 from opstep.training.loop import Settings, Trainer
+from opstep.training.watching import TrainingHunt
 
 
 @pytest.mark.parametrize("path", seeded_runs.diverging(), ids=lambda p: p.stem)

@@ -151,7 +151,7 @@ def test_images_that_would_hang_or_change(here, capsys):
 def test_a_class_has_one_number_in_all_parts(here):
     pytest.importorskip("PIL.Image")
     from opstep.runtime.ir.types import TensorType, dtype_of
-    from opstep.training.folders import Folder
+    from opstep.training.files import Folder
 
     photos("p/train/a/0.png", "p/train/b/0.png", "p/train/c/0.png", "p/test/c/0.png")
     wanted = TensorType(dtype_of(np.dtype("i4")), (3,))

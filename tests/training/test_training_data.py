@@ -12,10 +12,10 @@ import opstep
 from opstep.runtime.arrays import write_safetensors
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.training.data import Batches, Dataset, Position
+from opstep.training.files import VALIDATED
 from opstep.training.fitting import fitted, oddities, origin_of
 from opstep.training.loop import Settings
 from opstep.training.preparing import input_types
-from opstep.training.tables import VALIDATED
 from opstep.training.train import prepare
 
 NET = """
@@ -297,7 +297,7 @@ def test_odd_values_are_told():
 
 def test_the_same_batches_ahead():
     """Large batches are made by a thread."""
-    from opstep.training.prefetch import ahead, is_worth_it
+    from opstep.training.data import ahead, is_worth_it
 
     x = np.zeros((64, 4096), np.float32)
     batches = Batches(Dataset({"x": x, "row": np.arange(64)}), 16, 3)

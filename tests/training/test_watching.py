@@ -13,10 +13,9 @@ import opstep
 from opstep.hunting.stepwise import Diverged
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
-from opstep.training.hunting import TrainingHunt
 from opstep.training.journal import checkpoint
 from opstep.training.recorded import RunRecord
-from opstep.training.watching import Tripped, Watch
+from opstep.training.watching import TrainingHunt, Tripped, Watch
 
 
 def run_of(name, **options):

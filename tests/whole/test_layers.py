@@ -66,7 +66,7 @@ CIRCLES = [
     "opstep.dap: session, debuggee",
     "opstep.dap.python: disassembly, frames, graphs, lines, ops, proxy, travel, views",
     "opstep.frontends.onnx: export_functions, export_writer, export_control",
-    "opstep.lsp: file, item, environment",
+    "opstep.lsp: file, item",
     "opstep.lsp: server, protocol",
     "opstep.runtime.device: binding, protocols, listening, searching, tape, flagging, store",
     "opstep.runtime.device.cpu: device, tape",

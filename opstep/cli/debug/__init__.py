@@ -12,22 +12,22 @@ import click
 
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.cli.common import (
-    COMMAND,
-    MACHINE,
     OK,
     PROGRAM,
     FloatRange,
     command,
+    option,
     watch_compiler,
 )
-from opstep.cli.loading import fallback_option, import_option, load_program
 from opstep.cli.options import (
     KERNELS,
     POLICY,
-    graph_option,
+    fallback_option,
+    import_option,
+    load_program,
+    program_options,
     ranks_options,
     setting_options,
-    symbol_option,
 )
 from opstep.cli.scripts import ScriptCommand, script_arguments, script_options
 from opstep.runtime.ir.errors import InputError
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 @command(
     "debug",
     cls=ScriptCommand,
-    short_help="Step through a graph in the terminal, forwards and backwards.",
     examples=[
         ("opstep debug model.opg --input random --symbol N=4", "type help for the commands"),
         ("opstep debug model.opg -i x=x.npy --params trained.safetensors", "with weights"),
@@ -55,55 +54,28 @@ if TYPE_CHECKING:
     codes={
         OK: "the session was ended; of a script that ended, its exit code",
         PROGRAM: "errors in the program; with --batch, a command that could not be done",
-        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
-        MACHINE: "out of memory, no such device",
     },
 )
 @click.argument("file", metavar="FILE")
-@graph_option
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones, example or a "
-    "number, as for opstep run.",
-)
-@symbol_option
-@click.option(
-    "--params",
-    metavar="FILE",
-    help="Load all params, and states, from a safetensors file.",
-)
+@program_options()
 @setting_options("device", *KERNELS, "threads", "steps", "seed", *POLICY, mode="debug", seed=0)
-@click.option(
-    "--workspace",
-    "-w",
-    metavar="FILE.db",
-    help="A workspace with runs that expressions can refer to.",
-)
-@click.option(
-    "--memory",
-    type=FloatRange(0, min_open=True),
+@option("--workspace -w FILE.db", "A workspace with runs that expressions can refer to.")
+@option(
+    "--memory GiB",
+    "Memory for results to step back to; older ones are recomputed when needed.",
+    FloatRange(0, min_open=True),
     default=BUDGET / 2**30,
-    show_default=True,
-    metavar="GiB",
-    help="Memory for results to step back to; older ones are recomputed when needed.",
 )
-@click.option("-x", "script", metavar="FILE", help="Run the commands in a file first.")
-@click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Run a command first.")
-@click.option(
-    "--batch", is_flag=True, help="Exit after -x and -ex; with 1 if one could not be done."
+@option("-x FILE", "Run the commands in a file first.", to="script")
+@option("-ex COMMAND…", "Run a command first.", to="given")
+@option("--batch", "Exit after -x and -ex; with 1 if one could not be done.")
+@option(
+    "--listen PORT",
+    "Of a script: an editor attaches to this port of this machine, in place of the terminal. 0: a "
+    "free one. Standard error begins with a line that ends with the port.",
+    click.IntRange(0, 65535),
 )
-@click.option(
-    "--listen",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Of a script: an editor attaches to this port of this machine, in place of the terminal. "
-    "0: a free one. Standard error begins with a line that ends with the port.",
-)
-@click.option("--wait", is_flag=True, help="Of a script: start it when an editor has attached.")
+@option("--wait", "Of a script: start it when an editor has attached.")
 @fallback_option
 @import_option
 @script_options

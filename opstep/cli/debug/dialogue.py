@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.cli.common import in_switches
 from opstep.cli.debug.registry import Command, Refused, Registry, remembered, split
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import OpstepError, render_all
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,15 +60,18 @@ class Registry:
 
     def command(
         self,
-        *names: str,
         usage: str,
+        *short: str,
         section: str,
         repeats: bool = True,
         completes: str = "",
         then: str | None = None,
         more: Callable[[], str] | None = None,
     ):
-        """Declares the function below, which takes the session and the text after the name."""
+        """Declares the function below, which takes the session and the text after the name: the
+        first word of its usage. `short`: other names.
+        """
+        names = (re.split(r"[ /[]", usage, maxsplit=1)[0], *short)
 
         def register(function: Callable[[Any, str], None]):
             entry = Command(names, usage, section, repeats, completes, then, more, function)
@@ -111,12 +115,12 @@ PYTHON = Registry(
 COMMANDS, command, find, load = GRAPHS.commands, GRAPHS.command, GRAPHS.find, GRAPHS.load
 
 
-def shared(*names: str, **how: Any):
+def shared(usage: str, *short: str, **how: Any):
     """Declares a command of every kind of session."""
 
     def register(function: Callable[[Any, str], None]):
         for registry in (GRAPHS, PYTHON):
-            registry.command(*names, **how)(function)
+            registry.command(usage, *short, **how)(function)
         return function
 
     return register

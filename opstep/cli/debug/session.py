@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.results import odd_results
-from opstep.cli.common import watch_compiler
+from opstep.cli.common import in_switches, watch_compiler
 from opstep.cli.debug import showing
 from opstep.cli.debug.points import KINDS, BreakpointTable, Entry
 from opstep.cli.debug.registry import GRAPHS, Refused
 from opstep.cli.debug.standing import Standing
 from opstep.cli.debug.values import array_line, named_line, value_lines
-from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import OpstepError, render, render_all, visible
 
 if TYPE_CHECKING:
@@ -64,6 +63,10 @@ class Session(Standing):
         self.thread = thread
 
     # --- running ---
+
+    def changed(self, entries: list[Entry] | None = None) -> None:
+        """Gives the debugger the breakpoints as they are now."""
+        self.points.apply(self.debugger.breakpoints)
 
     def moved(self) -> None:
         """The run stands again."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opstep.cli.common import COMMAND, MACHINE, OK, FloatRange, say
+from opstep.cli.common import COMMAND, OK, FloatRange, option, say
 from opstep.cli.verbs import command_with_verbs
 from opstep.trace.viewer.engine import LIMIT_S
 from opstep.trace.viewer.files import ReadableParts
@@ -19,13 +19,11 @@ VERBS = {
     "query": ("opstep.cli.trace.query", "Run a SQL query (PerfettoSQL)."),
 }
 
-timeout_option = click.option(
-    "--timeout",
-    type=FloatRange(0, min_open=True),
+timeout_option = option(
+    "--timeout SECONDS",
+    "Time limit for loading, or for a query.",
+    FloatRange(0, min_open=True),
     default=LIMIT_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time limit for loading, or for a query.",
 )
 
 
@@ -38,7 +36,6 @@ def say_left_out(file: str, parts: ReadableParts) -> None:
 @command_with_verbs(
     "trace",
     verbs=VERBS,
-    short_help="Show the timeline of runs in Perfetto, or query it.",
     examples=[
         ("opstep trace run.pftrace", "in a new tab; Ctrl-C ends it"),
         ("opstep trace run.pftrace --at conv2d", "at the first convolution"),
@@ -49,22 +46,15 @@ def say_left_out(file: str, parts: ReadableParts) -> None:
     codes={
         OK: "success, also if Ctrl-C ended the server",
         COMMAND: "usage; a file that is missing, empty or not a trace; a port in use; invalid SQL",
-        MACHINE: "out of memory",
     },
 )
 @click.argument("file", metavar="FILE.pftrace")
-@click.option(
-    "--at",
-    metavar="OP",
-    help="Open at an op: the name of its value or call, its op name, or a line (12, unet.opg:12).",
+@option(
+    "--at OP",
+    "Open at an op: the name of its value or call, its op name, or a line (12, unet.opg:12).",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    metavar="N",
-    help="Port on 127.0.0.1. Default: a free one.",
-)
-@click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
+@option("--port N", "Port on 127.0.0.1. Default: a free one.", click.IntRange(1, 65535))
+@option("--no-browser", "Print the address; do not open a browser.")
 @timeout_option
 def trace(file: str, at: str | None, port: int | None, no_browser: bool, timeout: float) -> int:
     """Show the timeline of runs in Perfetto, or query it.

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import click
 
 from opstep.cli.answers import answer_options, check_form, show_answer
-from opstep.cli.common import OK
-from opstep.cli.trace import timeout_option
-from opstep.cli.trace.opened import opened
+from opstep.cli.common import OK, console
+from opstep.cli.trace import say_left_out, timeout_option
 from opstep.cli.verbs import verb
+
+if TYPE_CHECKING:
+    from opstep.trace.viewer.engine import Engine
+
+
+@contextmanager
+def opened(file: str, timeout: float) -> Iterator[Engine]:
+    """Loads a trace; says so where it was cut, and on a terminal while it takes its time."""
+    from rich.status import Status
+
+    from opstep.trace.viewer.engine import Engine
+
+    with Status(f"loading {file}", console=console(stderr=True)):
+        engine = Engine(file, timeout)
+    with engine:
+        say_left_out(file, engine.readable)
+        yield engine
 
 
 @verb(
     "query",
-    short_help="Run a SQL query (PerfettoSQL).",
     examples=[
         (
             'opstep trace run.pftrace query "select name, dur from slice order by dur desc"',

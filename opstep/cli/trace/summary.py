@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import OK, amount, console, duration, emit_json, json_option, size
+from opstep.cli.common import OK, amount, console, duration, emit_json, json_option, option, size
 from opstep.cli.trace import timeout_option
-from opstep.cli.trace.opened import opened
+from opstep.cli.trace.query import opened
 from opstep.cli.verbs import verb
 from opstep.cli.ws.shown import table
 
@@ -25,7 +25,6 @@ ON_PATH = 12  # ops of the path that are listed
 
 @verb(
     "summary",
-    short_help="Summarise the time: streams, critical path, ops, memory.",
     examples=[
         ("opstep trace run.pftrace summary", "all runs in the file, all steps"),
         ("opstep trace run.pftrace summary --run 3f2a --step 0", "one step of one run"),
@@ -33,16 +32,9 @@ ON_PATH = 12  # ops of the path that are listed
         ("opstep trace run.pftrace summary --json", "as JSON, times in ns"),
     ],
 )
-@click.option("--run", metavar="KEY", help="Only this run: its key, or the start of it.")
-@click.option("--step", type=click.IntRange(0), metavar="N", help="Only this step, from 0.")
-@click.option(
-    "--top",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="How many of the longest ops to list.",
-)
+@option("--run KEY", "Only this run: its key, or the start of it.")
+@option("--step N", "Only this step, from 0.", click.IntRange(0))
+@option("--top N", "How many of the longest ops to list.", click.IntRange(1), default=10)
 @json_option
 @timeout_option
 def summary(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from opstep.cli.common import COMMAND, MACHINE, OK, PROGRAM, json_option
+from opstep.cli.common import COMMAND, OK, PROGRAM, json_option
 from opstep.cli.verbs import command_with_verbs
 
 VERBS = {
@@ -38,7 +38,6 @@ def damage(file: str) -> Exception | None:
     verbs=VERBS,
     instead={what: f"list {what}" for what in ("runs", "tensors")},
     examine=damage,
-    short_help="Query a workspace: runs, tensors, statistics; compare, plot and rerun runs.",
     examples=[
         ("opstep ws runs.db", "a summary"),
         ("opstep ws runs.db list", "the tensors and the runs"),
@@ -51,7 +50,6 @@ def damage(file: str) -> Exception | None:
         OK: "success; compare, rerun: no difference",
         PROGRAM: "compare, rerun: they differ",
         COMMAND: "usage; a file that is missing, foreign, damaged, newer or in use; invalid SQL",
-        MACHINE: "out of memory",
     },
 )
 @click.argument("file", metavar="FILE.db")

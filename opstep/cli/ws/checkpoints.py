@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import OK, amount, console, emit_json, json_option, say, size
+from opstep.cli.common import OK, amount, console, emit_json, json_option, option, say, size
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 @verb(
     "checkpoints",
-    short_help="List the checkpoints of training runs.",
     examples=[
         ("opstep ws runs.db checkpoints", "of all runs"),
         ("opstep ws runs.db checkpoints --run last", "of the last run"),
     ],
 )
-@click.option("--run", "-r", metavar="RUN", help="Only those of this run.")
+@option("--run -r RUN", "Only those of this run.")
 @json_option
 def checkpoints(file: str, run: str | None, as_json: bool) -> int:
     """List the checkpoints of training runs.
@@ -49,7 +48,6 @@ def checkpoints(file: str, run: str | None, as_json: bool) -> int:
 
 @verb(
     "checkpoint",
-    short_help="Write a checkpoint's params to a file.",
     examples=[
         ("opstep ws runs.db checkpoint last -o p.safetensors", "for opstep run --params"),
         ("opstep ws runs.db checkpoint 3f2a@best -o p.safetensors", "the best by validation"),
@@ -57,8 +55,8 @@ def checkpoints(file: str, run: str | None, as_json: bool) -> int:
     ],
 )
 @click.argument("reference", metavar="RUN[@STEP]")
-@click.option("--output", "-o", required=True, metavar="FILE", help="A .safetensors or .npz file.")
-@click.option("--all", "everything", is_flag=True, help="Also what only training needs.")
+@option("--output -o FILE", "A .safetensors or .npz file.", required=True)
+@option("--all", "Also what only training needs.", to="everything")
 def checkpoint(file: str, reference: str, output: str, everything: bool) -> int:
     """Write a checkpoint's params to a file.
 

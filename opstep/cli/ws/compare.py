@@ -14,6 +14,7 @@ from opstep.cli.common import (
     console,
     emit_json,
     json_option,
+    option,
 )
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
@@ -26,7 +27,6 @@ LINES = 12  # of a diff of two programs
 
 @verb(
     "compare",
-    short_help="Report the first op where two runs differ.",
     examples=[
         ("opstep ws runs.db compare 3f2a last", "to the bit"),
         ("opstep ws runs.db compare 1 2 --rtol 1e-5", "with a tolerance"),
@@ -35,13 +35,12 @@ LINES = 12  # of a diff of two programs
 )
 @click.argument("first", metavar="RUN")
 @click.argument("second", metavar="RUN")
-@click.option(
-    "--rtol",
-    type=FloatRange(0, 1),
+@option(
+    "--rtol FRACTION",
+    "Allowed relative difference of statistics; 0: the same bits.",
+    FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    metavar="FRACTION",
-    help="Allowed relative difference of statistics; 0: the same bits.",
 )
 @json_option
 def compare(file: str, first: str, second: str, rtol: float, as_json: bool) -> int:

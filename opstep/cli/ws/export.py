@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opstep.cli.common import OK, amount, say, size
+from opstep.cli.common import OK, amount, option, say, size
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
@@ -22,7 +22,6 @@ FORMATS = (".csv", ".json", ".npz", ".safetensors", ".parquet")
 
 @verb(
     "export",
-    short_help="Write a table, or the rows of a run, to a file.",
     examples=[
         ("opstep ws runs.db export stat_history --run last -o stats.csv", "a run's statistics"),
         ("opstep ws runs.db export metrics -o metrics.json", "a whole table"),
@@ -30,13 +29,11 @@ FORMATS = (".csv", ".json", ".npz", ".safetensors", ".parquet")
     ],
 )
 @click.argument("table", metavar="TABLE")
-@click.option("--run", "-r", metavar="RUN", help="Only the rows of this run.")
-@click.option(
-    "--output",
-    "-o",
+@option("--run -r RUN", "Only the rows of this run.")
+@option(
+    "--output -o FILE",
+    "A .csv, .json, .npz, .safetensors or .parquet file (parquet: with pandas and pyarrow).",
     required=True,
-    metavar="FILE",
-    help="A .csv, .json, .npz, .safetensors or .parquet file (parquet: with pandas and pyarrow).",
 )
 def export(file: str, table: str, run: str | None, output: str) -> int:
     """Write a table, or the rows of a run, to a file.

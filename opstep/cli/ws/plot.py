@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from opstep.cli.common import OK, amount, say, size
+from opstep.cli.common import OK, amount, option, say, size
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
 
 @verb(
     "plot",
-    short_help="Plot values by step, one line per tensor.",
     examples=[
         ('opstep ws runs.db plot "stats.absmax where op=relu"', "the last run, as plot.png"),
         ("opstep ws runs.db plot loss", "the loss of the last training run"),
@@ -23,15 +22,8 @@ from opstep.cli.ws import shown
     ],
 )
 @click.argument("what", metavar="WHAT")
-@click.option(
-    "--output",
-    "-o",
-    default="plot.png",
-    show_default=True,
-    metavar="FILE",
-    help="A .png, .svg or .pdf file.",
-)
-@click.option("--log", is_flag=True, help="Logarithmic scale, for values above 0.")
+@option("--output -o FILE", "A .png, .svg or .pdf file.", default="plot.png")
+@option("--log", "Logarithmic scale, for values above 0.")
 def plot(file: str, what: str, output: str, log: bool) -> int:
     """Plot values by step, one line per tensor.
 

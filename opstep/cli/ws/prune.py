@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opstep.cli.common import OK, amount, console, say, size
+from opstep.cli.common import OK, amount, console, option, say, size
 from opstep.cli.options import Size
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
@@ -35,7 +35,6 @@ class Age(click.ParamType):
 
 @verb(
     "prune",
-    short_help="Remove runs and free their space.",
     examples=[
         ("opstep ws runs.db prune --older-than 30d", "by age, after confirmation"),
         ("opstep ws runs.db prune --keep-last 10 --yes", "all but the last ten, without asking"),
@@ -45,32 +44,17 @@ class Age(click.ParamType):
     ],
     codes={OK: "success, also if there was nothing to remove"},
 )
-@click.option(
-    "--older-than", type=Age(), metavar="AGE", help="Runs that started before this: 12h, 30d."
+@option("--older-than AGE", "Runs that started before this: 12h, 30d.", Age())
+@option("--larger-than SIZE", "Runs that use more space than this: 500M, 2G.", Size())
+@option("--keep-last N", "All runs but the last N.", click.IntRange(0))
+@option("--run -r RUN…", "This run. Can be given several times.", to="named")
+@option(
+    "--checkpoints N",
+    "Of the other runs, checkpoints of training but for the last N, the first, and the best.",
+    click.IntRange(1),
 )
-@click.option(
-    "--larger-than",
-    type=Size(),
-    metavar="SIZE",
-    help="Runs that use more space than this: 500M, 2G.",
-)
-@click.option("--keep-last", type=click.IntRange(0), metavar="N", help="All runs but the last N.")
-@click.option(
-    "--run",
-    "-r",
-    "named",
-    multiple=True,
-    metavar="RUN",
-    help="This run. Can be given several times.",
-)
-@click.option(
-    "--checkpoints",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Of the other runs, checkpoints of training but for the last N, the first, and the best.",
-)
-@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@option("--dry-run", "Only list what would be removed.")
+@option("--yes -y", "Do not ask for confirmation.")
 def prune(
     file: str,
     older_than: float | None,

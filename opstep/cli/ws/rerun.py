@@ -14,10 +14,11 @@ from opstep.cli.common import (
     emit_json,
     ended_in_order,
     json_option,
+    option,
     say,
     watch_compiler,
 )
-from opstep.cli.loading import fallback_option, import_modules, import_option, library_of
+from opstep.cli.options import fallback_option, import_modules, import_option, library_of
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 from opstep.runtime.ir.diagnostics import names_listed
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 @verb(
     "rerun",
-    short_help="Rerun a run from the workspace alone.",
     examples=[
         ("opstep ws runs.db rerun last", "check that the bits are the same"),
         ("opstep ws runs.db rerun 3f2a --record", "record the second run as well, to compare"),
@@ -37,15 +37,14 @@ if TYPE_CHECKING:
     codes={OK: "the same bits", PROGRAM: "they differ"},
 )
 @click.argument("run", metavar="RUN")
-@click.option(
-    "--step",
-    type=click.IntRange(0),
+@option(
+    "--step N",
+    "Start with this step, one of those saved by --keep-inputs.",
+    click.IntRange(0),
     default=0,
     show_default=True,
-    metavar="N",
-    help="Start with this step, one of those saved by --keep-inputs.",
 )
-@click.option("--record", is_flag=True, help="Record it in the same workspace.")
+@option("--record", "Record it in the same workspace.")
 @fallback_option
 @import_option
 @json_option

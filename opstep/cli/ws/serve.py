@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import click
 
-from opstep.cli.common import OK
+from opstep.cli.common import OK, option
 from opstep.cli.verbs import verb
 
 
 @verb(
     "open",
-    short_help="Open the workspace in the browser (Datasette).",
     examples=[
         ("opstep ws runs.db open", "in a new tab; Ctrl-C ends it"),
         ("opstep ws runs.db open --port 8080 --no-browser", "print the address"),
     ],
 )
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
+@option(
+    "--port N",
+    "Port on 127.0.0.1. Default: 8001, or a free one.",
+    click.IntRange(0, 65535),
     default=0,
-    metavar="N",
-    help="Port on 127.0.0.1. Default: 8001, or a free one.",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
+@option("--no-browser", "Print the address; do not open a browser.")
 def open_(file: str, port: int, no_browser: bool) -> int:
     """Open the workspace in the browser (Datasette).
 

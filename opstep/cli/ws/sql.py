@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 
 from opstep.cli.answers import answer_options, check_form, show_answer
-from opstep.cli.common import OK, FloatRange, say
+from opstep.cli.common import OK, FloatRange, option, say
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
 
 @verb(
     "sql",
-    short_help="Run a SQL query.",
     examples=[
         ('opstep ws runs.db sql "select * from first_bad"', "a view"),
         ('opstep ws runs.db sql "select name, count(*) from ops group by name"', "a question"),
@@ -23,15 +22,8 @@ from opstep.cli.ws import shown
 )
 @click.argument("text", metavar="SQL")
 @answer_options
-@click.option(
-    "--timeout",
-    type=FloatRange(0, min_open=True),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up after this long.",
-)
-@click.option("--write", is_flag=True, help="Allow changes to the workspace.")
+@option("--timeout SECONDS", "Give up after this long.", FloatRange(0, min_open=True), default=30.0)
+@option("--write", "Allow changes to the workspace.")
 def sql(
     file: str,
     text: str,

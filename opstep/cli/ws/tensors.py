@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import OK, amount, console, emit_json, json_option, say, size
+from opstep.cli.common import OK, amount, console, emit_json, json_option, option, say, size
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from opstep.trace.workspace.records import TensorRecord
     from opstep.trace.workspace.workspace import Workspace
 
-run_option = click.option("--run", "-r", metavar="RUN", help="Only those of this run.")
+run_option = option("--run -r RUN", "Only those of this run.")
 KINDS = ("input", "param", "state", "output", "saved")
 
 
 @verb(
     "list",
-    short_help="List the tensors or the runs.",
     examples=[
         ("opstep ws runs.db list", "the tensors"),
         ("opstep ws runs.db list --run last --kind param", "only some of them"),
@@ -34,7 +33,7 @@ KINDS = ("input", "param", "state", "output", "saved")
     "what", type=click.Choice(["tensors", "runs"]), default="tensors", metavar="[tensors|runs]"
 )
 @run_option
-@click.option("--kind", type=click.Choice(KINDS), help="Only tensors of this kind.")
+@option("--kind", "Only tensors of this kind.", click.Choice(KINDS))
 @json_option
 def list_(file: str, what: str, run: str | None, kind: str | None, as_json: bool) -> int:
     """List the tensors or the runs.
@@ -81,7 +80,6 @@ def tensors_table(tensors: list[TensorRecord]) -> Any:
 
 @verb(
     "load",
-    short_help="Write tensors to a file, or show one.",
     examples=[
         ("opstep ws runs.db load conv1.w", "its statistics and first values"),
         (
@@ -93,13 +91,9 @@ def tensors_table(tensors: list[TensorRecord]) -> Any:
     ],
 )
 @click.argument("references", nargs=-1, metavar="[TENSOR...]")
-@click.option(
-    "--run", "-r", metavar="RUN", help="All tensors of this run, with their final values."
-)
-@click.option("--kind", type=click.Choice(KINDS), help="With --run: only tensors of this kind.")
-@click.option(
-    "--output", "-o", metavar="FILE", help="Write to this .npy, .npz or .safetensors file."
-)
+@option("--run -r RUN", "All tensors of this run, with their final values.")
+@option("--kind", "With --run: only tensors of this kind.", click.Choice(KINDS))
+@option("--output -o FILE", "Write to this .npy, .npz or .safetensors file.")
 @json_option
 def load(
     file: str,
@@ -161,20 +155,15 @@ def check_target(output: str) -> Path:
 
 
 def write(path: Path, named: dict[str, np.ndarray]) -> None:
-    from opstep.runtime import arrays
+    from opstep.cli.inputs import write_arrays
     from opstep.runtime.ir.errors import InputError
 
-    if path.suffix == ".npy":
-        if len(named) != 1:
-            raise InputError(
-                f"{path}: an .npy file holds one array, these are {len(named)}",
-                hint="write to an .npz or .safetensors file",
-            )
-        arrays.write_npy(path, next(iter(named.values())))
-    elif path.suffix == ".npz":
-        arrays.write_npz(path, named)
-    else:
-        arrays.write_safetensors(path, named)
+    if path.suffix == ".npy" and len(named) != 1:
+        raise InputError(
+            f"{path}: an .npy file holds one array, these are {len(named)}",
+            hint="write to an .npz or .safetensors file",
+        )
+    write_arrays(path, named)
 
 
 def as_record(tensor: TensorRecord, array: np.ndarray) -> dict[str, Any]:
@@ -216,7 +205,6 @@ def look(tensor: TensorRecord, array: np.ndarray) -> None:
 
 @verb(
     "save",
-    short_help="Save arrays from files under a name.",
     examples=[
         ("opstep ws runs.db save mask=mask.npy", "one array"),
         ("opstep ws runs.db save w=p.safetensors:conv1.w x=data.npz:x", "from larger files"),

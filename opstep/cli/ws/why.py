@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import FOUND, OK, amount, console, emit_json, json_option, say
+from opstep.cli.common import FOUND, OK, amount, console, emit_json, json_option, option, say
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 @verb(
     "why",
-    short_help="Report the tensors that left their usual range first.",
     examples=[
         ("opstep ws runs.db why last", "why the last run diverged"),
         ("opstep ws runs.db why 3f2a --top 50", "more tensors of one run"),
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
     codes={OK: "nothing left its usual range", FOUND: "something did"},
 )
 @click.argument("run", metavar="RUN", default="last")
-@click.option(
-    "--top", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Rows shown."
-)
+@option("--top N", "Rows shown.", click.IntRange(1), default=20)
 @json_option
 def why(file: str, run: str, top: int, as_json: bool) -> int:
     """Report the tensors that left their usual range first.

@@ -12,12 +12,13 @@ import itertools
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from opstep.dap.checking import Mismatch, check, plain
+from opstep.dap.checking import Mismatch, plain
 from opstep.dap.python.channel import Refused, Unreachable
 from opstep.dap.python.travel import FRAMES, MARKED, REFERENCES, Travel
+from opstep.dap.registry import HistogramArguments, TensorArguments, arguments_of, checked
 from opstep.dap.styling import coloured
 
 if TYPE_CHECKING:
@@ -31,21 +32,13 @@ HERE = f"{_GRAPH}.here() if 'torch' in __import__('sys').modules else None"
 TENSORS = ("Tensor", "Parameter", "Buffer", "ndarray")  # types whose variables can be viewed
 _TEXT = re.compile(r"\w+\[[\d, ]*\]  ")  # of a subclass
 PREFIX = "opstep/"
+COMMANDS = (
+    "tensorType", "tensorSlice", "statistics", "histogram", "values", "nanReport", "graph", "goToOp"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """As `opstep.dap.requests.tensors.TensorArguments`. `memory_reference`: of a variable that has
-    no expression, or of an operand of the op that made a NaN.
-    """
-
-    expression: str
-    frame_id: int | None = None
-    memory_reference: str | None = None
-
-
-@dataclass(frozen=True)
-class Slice(Tensor):
+class Slice(TensorArguments):
     """`max_elements`: it is thinned out until it has no more. `places`: in place of elements, the
     places of `count` that are not finite, from number `first` on.
     """
@@ -54,51 +47,6 @@ class Slice(Tensor):
     places: Literal["nan", "posinf", "neginf", "any"] | None = None
     first: int = 0
     count: int = 4096
-
-
-@dataclass(frozen=True)
-class Histogram(Tensor):
-    bins: int = 64
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Values:
-    """`names`: of these, figures are taken as far as time allows; else the last `most` rows, of
-    which `count` (0: all) from `start` on.
-    """
-
-    frame_id: int | None = None
-    names: list[str] | None = None
-    most: int = 20_000
-    start: int = 0
-    count: int = 0
-
-
-@dataclass(frozen=True)
-class NanReport:
-    """`name`: an expression. Without it and a reference, the NaN that stopped the script."""
-
-    name: str | None = None
-    frame_id: int | None = None
-    memory_reference: str | None = None
-
-
-@dataclass(frozen=True)
-class Graph:
-    """`graph`: of a call of a module; the whole if none is named."""
-
-    graph: str | None = None
-    frame_id: int | None = None
-
-
-@dataclass(frozen=True)
-class GoToOp:
-    """A line of a file, from 1: of an op that a report names."""
-
-    path: str
-    line: int
 
 
 class Views:
@@ -115,72 +63,85 @@ class Views:
     def handle(self, message: Message) -> None:
         """Raises `Refused`, `Unreachable`."""
         command = str(message["command"]).removeprefix(PREFIX)
-        kinds = {
-            "tensorType": Tensor, "tensorSlice": Slice, "statistics": Tensor,
-            "histogram": Histogram, "values": Values, "nanReport": NanReport, "graph": Graph,
-            "goToOp": GoToOp,
-        }  # fmt: skip
-        if command not in kinds:
+        if command not in COMMANDS:
             raise Refused(f"{command} is a request of sessions on graphs")
+        handler = getattr(self, f"_{command}")
         try:
-            given = check(kinds[command], message.get("arguments") or {}, "arguments")
+            given = checked(*arguments_of(handler), message.get("arguments"))
         except Mismatch as error:
             raise Refused(str(error)) from None
-        getattr(self, f"_{command}")(message, given)
+        handler(message, **given)
 
     # --- the requests ---
 
-    def _tensorType(self, message: Message, given: Tensor) -> None:  # noqa: N802
-        self._of(message, given, "type", {})
+    def _tensorType(self, message: Message, arguments: TensorArguments) -> None:  # noqa: N802
+        self._of(message, arguments, "type", {})
 
-    def _tensorSlice(self, message: Message, given: Slice) -> None:  # noqa: N802
-        if given.max_elements is not None and given.max_elements < 1:
+    def _tensorSlice(self, message: Message, arguments: Slice) -> None:  # noqa: N802
+        if arguments.max_elements is not None and arguments.max_elements < 1:
             raise Refused("maxElements is at least 1")
-        if given.places is None:
-            self._of(message, given, "slice", {"most": given.max_elements})
+        if arguments.places is None:
+            self._of(message, arguments, "slice", {"most": arguments.max_elements})
             return
-        more = {"kind": given.places, "first": given.first, "count": given.count}
-        self._of(message, given, "places", more)
+        more = {"kind": arguments.places, "first": arguments.first, "count": arguments.count}
+        self._of(message, arguments, "places", more)
 
-    def _statistics(self, message: Message, given: Tensor) -> None:
-        self._of(message, given, "statistics", {})
+    def _statistics(self, message: Message, arguments: TensorArguments) -> None:
+        self._of(message, arguments, "statistics", {})
 
-    def _histogram(self, message: Message, given: Histogram) -> None:
-        more = {name: getattr(given, name) for name in ("bins", "low", "high")}
-        if not 1 <= given.bins <= 4096:
+    def _histogram(self, message: Message, arguments: HistogramArguments) -> None:
+        more = {name: getattr(arguments, name) for name in ("bins", "low", "high")}
+        if not 1 <= arguments.bins <= 4096:
             raise Refused("bins is 1 to 4096")
-        self._of(message, given, "histogram", more)
+        self._of(message, arguments, "histogram", more)
 
-    def _values(self, message: Message, given: Values) -> None:
-        more = {k: v for k, v in asdict(given).items() if k != "frame_id"}
-        past = self._past(given.frame_id)
+    def _values(
+        self, message: Message, frame_id: int | None = None, names: list[str] | None = None,
+        most: int = 20_000, start: int = 0, count: int = 0,
+    ) -> None:  # fmt: skip
+        """`names`: of these, figures are taken as far as time allows; else the last `most` rows,
+        of which `count` (0: all) from `start` on.
+        """
+        more = {"names": names, "most": most, "start": start, "count": count}
+        past = self._past(frame_id)
         if past is not None:
             self._answer(message, "values", {"pastNames": past}, more)
         else:
-            self._evaluated(message, "locals()", given.frame_id, "values", more)
+            self._evaluated(message, "locals()", frame_id, "values", more)
 
-    def _graph(self, message: Message, given: Graph) -> None:
+    def _graph(
+        self, message: Message, graph: str | None = None, frame_id: int | None = None
+    ) -> None:
+        """`graph`: of a call of a module; the whole if none is named."""
         if self._travel.position is not None:
             raise Refused("the graph is that of the present: go forward to it first")
-        self._evaluated(message, HERE, given.frame_id, "graph", {"graph": given.graph})
+        self._evaluated(message, HERE, frame_id, "graph", {"graph": graph})
 
-    def _goToOp(self, message: Message, given: GoToOp) -> None:  # noqa: N802
-        self._travel.go_back(message, given.path, given.line)
+    def _goToOp(self, message: Message, path: str, line: int) -> None:  # noqa: N802
+        """To a line of a file, from 1: of an op that a report names."""
+        self._travel.go_back(message, path, line)
 
-    def _nanReport(self, message: Message, given: NanReport) -> None:  # noqa: N802
+    def _nanReport(  # noqa: N802
+        self, message: Message, name: str | None = None, frame_id: int | None = None,
+        memory_reference: str | None = None,
+    ) -> None:  # fmt: skip
+        """`name`: an expression. Without it and a reference, the NaN that stopped the script."""
         if self._travel.position is not None:
             raise Refused("NaNs are followed in the present: go forward to it first")
-        if given.name is None and given.memory_reference is None:
+        if name is None and memory_reference is None:
             if not self._is_at_nan():
                 raise Refused("the program is not stopped at a NaN: which tensor?")
             self._proxy.respond(message, plain(self._proxy.helper("nan_report")))
             return
-        of = Tensor(given.name or "value", given.frame_id, given.memory_reference)
+        of = TensorArguments(name or "value", frame_id, memory_reference)
         self._of(message, of, "nanReport", {})
 
     # --- which tensor ---
 
-    def _of(self, message: Message, given: Tensor, name: str, more: Message) -> None:
+    def _of(self, message: Message, given: TensorArguments, name: str, more: Message) -> None:
+        """Of a tensor; a memory reference is one of a variable that has no expression, or of an
+        operand of the op that made a NaN.
+        """
         reference = given.memory_reference
         if reference is not None:
             more = more | {"part": given.expression}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.dap.client import Source
@@ -66,13 +66,6 @@ class SourceBreakpoint:
     log_message: str | None = None
 
 
-@dataclass(frozen=True)
-class SetBreakpointsArguments:
-    source: Source
-    breakpoints: list[SourceBreakpoint] | None = None
-    lines: list[int] | None = None
-
-
 @request(
     "setBreakpoints",
     capability=(
@@ -82,26 +75,30 @@ class SetBreakpointsArguments:
     ),
     states=INITIALIZED,
 )
-def set_breakpoints(session: Session, arguments: SetBreakpointsArguments) -> dict[str, Any]:
+def set_breakpoints(
+    session: Session,
+    source: Source,
+    breakpoints: list[SourceBreakpoint] | None = None,
+    lines: list[int] | None = None,
+) -> dict[str, Any]:
     """Those of one file, in place of those that it had."""
     from opstep.runtime.debugger.breakpoints import Wanted
 
-    breakpoints = session.per_session(ClientBreakpoints)
-    path = path_of(session, arguments.source)
-    requested = arguments.breakpoints
-    if requested is None:
-        requested = [SourceBreakpoint(line) for line in arguments.lines or []]
-    check_count(requested)
+    of_client = session.per_session(ClientBreakpoints)
+    path = path_of(session, source)
+    if breakpoints is None:
+        breakpoints = [SourceBreakpoint(line) for line in lines or []]
+    check_count(breakpoints)
     line = session.client.our_line
-    breakpoints.lines[path] = [
-        breakpoints.new(
+    of_client.lines[path] = [
+        of_client.new(
             Wanted(line(b.line), "", text(b.condition), text(b.hit_condition), text(b.log_message))
         )
-        for b in requested
+        for b in breakpoints
     ]
-    bodies = [breakpoints.body(b) for b in breakpoints.set("lines", path)]
-    if not breakpoints.lines[path]:
-        del breakpoints.lines[path]
+    bodies = [of_client.body(b) for b in of_client.set("lines", path)]
+    if not of_client.lines[path]:
+        del of_client.lines[path]
     return {"breakpoints": bodies}
 
 
@@ -126,35 +123,26 @@ def check_count(breakpoints: Sequence[Any]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class BreakpointLocationsArguments:
-    source: Source
-    line: int
-    column: int | None = None
-    end_line: int | None = None
-    end_column: int | None = None
-
-
 @request("breakpointLocations", capability="supportsBreakpointLocationsRequest", states=INITIALIZED)
 def breakpoint_locations(
-    session: Session, arguments: BreakpointLocationsArguments
+    session: Session, source: Source, line: int, end_line: int | None = None
 ) -> dict[str, Any]:
     """The statements between two lines."""
     breakpoints = session.per_session(ClientBreakpoints).of_run
     if breakpoints is None:
         return {"breakpoints": []}
-    client, path = session.client, path_of(session, arguments.source)
-    first = client.our_line(arguments.line)
-    last = first if arguments.end_line is None else client.our_line(arguments.end_line)
+    client, path = session.client, path_of(session, source)
+    first = client.our_line(line)
+    last = first if end_line is None else client.our_line(end_line)
     return {
         "breakpoints": [
             {
-                "line": client.line(line),
+                "line": client.line(at),
                 "column": client.column(column),
-                "endLine": client.line(end_line),
+                "endLine": client.line(end),
                 "endColumn": client.column(end_column),
             }
-            for line, column, end_line, end_column in breakpoints.locations(path, first, last)
+            for at, column, end, end_column in breakpoints.locations(path, first, last)
         ]
     }
 
@@ -169,25 +157,20 @@ class FunctionBreakpoint:
     hit_condition: str | None = None
 
 
-@dataclass(frozen=True)
-class SetFunctionBreakpointsArguments:
-    breakpoints: list[FunctionBreakpoint]
-
-
 @request("setFunctionBreakpoints", capability="supportsFunctionBreakpoints", states=INITIALIZED)
 def set_function_breakpoints(
-    session: Session, arguments: SetFunctionBreakpointsArguments
+    session: Session, breakpoints: list[FunctionBreakpoint]
 ) -> dict[str, Any]:
     """On graphs, ops and values by their names."""
     from opstep.runtime.debugger.breakpoints import Wanted
 
-    check_count(arguments.breakpoints)
-    breakpoints = session.per_session(ClientBreakpoints)
-    breakpoints.functions = [
-        breakpoints.new(Wanted(0, b.name.strip(), text(b.condition), text(b.hit_condition)))
-        for b in arguments.breakpoints
+    check_count(breakpoints)
+    of_client = session.per_session(ClientBreakpoints)
+    of_client.functions = [
+        of_client.new(Wanted(0, b.name.strip(), text(b.condition), text(b.hit_condition)))
+        for b in breakpoints
     ]
-    return {"breakpoints": [breakpoints.body(b) for b in breakpoints.set("functions")]}
+    return {"breakpoints": [of_client.body(b) for b in of_client.set("functions")]}
 
 
 # --- tensors --------------------------------------------------------------------------------------
@@ -201,33 +184,26 @@ class DataBreakpoint:
     hit_condition: str | None = None
 
 
-@dataclass(frozen=True)
-class SetDataBreakpointsArguments:
-    breakpoints: list[DataBreakpoint]
-
-
 PREDICATE = " if "
 
 
 @request("setDataBreakpoints", capability="supportsDataBreakpoints", states=INITIALIZED)
-def set_data_breakpoints(
-    session: Session, arguments: SetDataBreakpointsArguments
-) -> dict[str, Any]:
+def set_data_breakpoints(session: Session, breakpoints: list[DataBreakpoint]) -> dict[str, Any]:
     """Predicates on tensors. A ``dataId`` is a tensor's name or ``*``, as ``dataBreakpointInfo``
     tells it, and may bring its predicate: ``loss if nan(value)``. A condition is a predicate, too.
     """
     from opstep.runtime.debugger.breakpoints import Wanted
 
-    check_count(arguments.breakpoints)
-    breakpoints = session.per_session(ClientBreakpoints)
-    breakpoints.data = []
-    for b in arguments.breakpoints:
+    check_count(breakpoints)
+    of_client = session.per_session(ClientBreakpoints)
+    of_client.data = []
+    for b in breakpoints:
         name, _, predicate = b.data_id.partition(PREDICATE)
         both = [c for c in (text(predicate), text(b.condition)) if c]
         condition = both[0] if len(both) == 1 else " and ".join(f"({c})" for c in both)
         requested = Wanted(0, name.strip(), condition or None, text(b.hit_condition))
-        breakpoints.data.append(breakpoints.new(requested))
-    return {"breakpoints": [breakpoints.body(b) for b in breakpoints.set("data")]}
+        of_client.data.append(of_client.new(requested))
+    return {"breakpoints": [of_client.body(b) for b in of_client.set("data")]}
 
 
 # --- trouble --------------------------------------------------------------------------------------
@@ -237,12 +213,6 @@ def set_data_breakpoints(
 class FilterOptions:
     filter_id: str
     condition: str | None = None
-
-
-@dataclass(frozen=True)
-class SetExceptionBreakpointsArguments:
-    filters: list[str]
-    filter_options: list[FilterOptions] = field(default_factory=list)
 
 
 @request(
@@ -265,17 +235,16 @@ class SetExceptionBreakpointsArguments:
     states=INITIALIZED,
 )
 def set_exception_breakpoints(
-    session: Session, arguments: SetExceptionBreakpointsArguments
+    session: Session, filters: list[str], filter_options: list[FilterOptions] | None = None
 ) -> dict[str, Any]:
     """Kinds of trouble that stop the run. Of a kind that is asked for twice, the wider holds."""
     from opstep.runtime.expressions import ExpressionError, parse
 
     breakpoints = session.per_session(ClientBreakpoints)
-    filters = [FilterOptions(name) for name in arguments.filters] + arguments.filter_options
     conditions: dict[str, str | None] = {}
     anywhere: set[str] = set()
     bodies: list[dict[str, Any]] = []
-    for one in filters:
+    for one in [*map(FilterOptions, filters), *(filter_options or ())]:
         condition = text(one.condition)
         try:
             if one.filter_id not in FILTERS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.code import (
@@ -28,27 +27,24 @@ if TYPE_CHECKING:
 MOST = 10_000  # instructions of one response
 
 
-@dataclass(frozen=True)
-class DisassembleArguments:
-    memory_reference: str
-    instruction_count: int
-    offset: int = 0
-    instruction_offset: int = 0
-    resolve_symbols: bool = False
-
-
 @request("disassemble", capability="supportsDisassembleRequest")
-def disassemble(session: Session, arguments: DisassembleArguments) -> dict[str, Any]:
+def disassemble(
+    session: Session,
+    memory_reference: str,
+    instruction_count: int,
+    offset: int = 0,
+    instruction_offset: int = 0,
+) -> dict[str, Any]:
     """The code of the op that a frame stands at: SASS and PTX of a GPU's kernels, native assembly
     and LLVM's IR of the CPU's. Addresses are those of lines in a listing.
     """
-    if not 0 <= arguments.instruction_count <= MOST:
+    if not 0 <= instruction_count <= MOST:
         raise DapError(f"at most {MOST:,} instructions are disassembled at a time", BAD_ARGUMENTS)
     session.per_session(Compiling)
-    start = address_of(session, arguments.memory_reference)
+    start = address_of(session, memory_reference)
     lines, base = session.per_session(Listings).lines(start)
-    first = (start - base + arguments.offset) // WIDTH + arguments.instruction_offset
-    numbers = range(first, first + arguments.instruction_count)
+    first = (start - base + offset) // WIDTH + instruction_offset
+    numbers = range(first, first + instruction_count)
     return {"instructions": [_instruction(session, lines, base, k) for k in numbers]}
 
 
@@ -69,12 +65,6 @@ def _instruction(session: Session, lines: list[Line], base: int, k: int) -> dict
 # --- modules --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ModulesArguments:
-    start_module: int = 0
-    module_count: int = 0
-
-
 COLUMNS = [
     {"attributeName": "op", "label": "Op", "type": "string"},
     {"attributeName": "registers", "label": "Registers", "type": "number"},
@@ -88,16 +78,16 @@ COLUMNS = [
     advertises={"additionalModuleColumns": COLUMNS},
     states=LAUNCHED,
 )
-def modules(session: Session, arguments: ModulesArguments) -> dict[str, Any]:
+def modules(session: Session, start_module: int = 0, module_count: int = 0) -> dict[str, Any]:
     """The kernels of the plans that are being run, with registers and shared memory on a GPU."""
-    if arguments.start_module < 0 or arguments.module_count < 0:
+    if start_module < 0 or module_count < 0:
         raise DapError("modules: startModule and moduleCount are not negative", BAD_ARGUMENTS)
     debuggee = session.debuggee
     if debuggee is None or debuggee.debugger is None:
         return {"modules": [], "totalModules": 0}
     kernels = list(_kernels(session))
-    first = arguments.start_module
-    last = first + arguments.module_count if arguments.module_count else len(kernels)
+    first = start_module
+    last = first + module_count if module_count else len(kernels)
     page = list(enumerate(kernels))[first:last]
     bodies = [_module(session, number, kernel) for number, kernel in page]
     return {"modules": bodies, "totalModules": len(kernels)}
@@ -147,16 +137,11 @@ def _module(session: Session, number: int, kernel: KernelInfo) -> dict[str, Any]
 # --- of our own -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CodeArguments:
-    frame_id: int
-
-
 @request("opstep/kernelCode", custom=True)
-def kernel_code(session: Session, arguments: CodeArguments) -> dict[str, Any]:
+def kernel_code(session: Session, frame_id: int) -> dict[str, Any]:
     """The whole code of the kernels of the op that a frame stands at."""
     session.per_session(Compiling)
-    frame = frame_of(session, arguments.frame_id)
+    frame = frame_of(session, frame_id)
     step = step_of(frame)
     kernels = kernels_of(session, frame.activation.plan, step) if step else []
     bodies = []

@@ -36,18 +36,13 @@ TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class ExceptionInfoArguments:
-    thread_id: int
-
-
 @request("exceptionInfo", capability="supportsExceptionInfoRequest")
-def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[str, Any]:
+def exception_info(session: Session, thread_id: int) -> dict[str, Any]:
     """Why the run stands, in one line, with the place to look at: of a NaN or an infinity where it
     was born, and by which rule. ``innerException`` has the elements and operands, as
     ``opstep/nanReport`` has, in words.
     """
-    debugger = session.debugger.at(stream_of(session, arguments.thread_id))
+    debugger = session.debugger.at(stream_of(session, thread_id))
     problem = debugger.stop.exception if debugger.stop else None
     if problem is None:
         raise DapError("the run is not stopped at an exception", NO_EXCEPTION)

@@ -16,13 +16,27 @@ from opstep.dap.requests.breakpoints import path_of
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.checks import Stop
+    from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.frames import Frame
 
 
-@dataclass(frozen=True)
-class ThreadArguments:
-    thread_id: int
-    single_thread: bool = False
+def graphs_called(debugger: Debugger) -> list[str]:
+    """Names of the graphs that the statement at the present position calls, or may call: by its
+    name, or as attributes of control flow.
+    """
+    from opstep.runtime.ir.effects import called_graphs
+
+    upcoming = debugger.machine.history.next_point()
+    if upcoming is None:
+        return []
+    activation, point = upcoming
+    if point.kind == "call":
+        callee = getattr(point.statement, "callee", None)
+        return [callee.text] if callee else []
+    if point.step < 0:
+        return []
+    step = activation.plan.steps[point.step]
+    return list(called_graphs(step.attrs)) if step.op.host else []
 
 
 @dataclass(frozen=True)
@@ -65,10 +79,10 @@ def step(session: Session, command: str, arguments: StepArguments) -> None:
 
 
 @request("continue", capability="supportsSingleThreadExecutionRequests")
-def continue_(session: Session, arguments: ThreadArguments) -> dict[str, Any]:
+def continue_(session: Session, thread_id: int, single_thread: bool = False) -> dict[str, Any]:
     """To the next stop. Streams go on together, and so do ranks, unless one alone is asked for."""
-    debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
-    alone = arguments.single_thread
+    debugger, stream = session.debugger, stream_of(session, thread_id)
+    alone = single_thread
     resume(session, lambda: debugger.go("continue", stream, alone=alone))
     return {"allThreadsContinued": not alone or len(debugger.threads()) == 1}
 
@@ -102,15 +116,15 @@ def step_back(session: Session, arguments: StepArguments) -> None:
 
 
 @request("reverseContinue")
-def reverse_continue(session: Session, arguments: ThreadArguments) -> None:
+def reverse_continue(session: Session, thread_id: int, single_thread: bool = False) -> None:
     """Back to the stop before, or to the begin."""
-    debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
-    alone = arguments.single_thread
+    debugger, stream = session.debugger, stream_of(session, thread_id)
+    alone = single_thread
     resume(session, lambda: debugger.go("reverse_continue", stream, alone=alone))
 
 
 @request("pause", states=LAUNCHED)
-def pause(session: Session, arguments: ThreadArguments) -> None:
+def pause(session: Session) -> None:
     """Stops before the next op, be it of the next run. Where it stands already, it stands."""
     debuggee = session.debuggee
     if session.state is State.RUNNING and debuggee is not None:
@@ -142,15 +156,10 @@ def offers_targets(offer: Offer) -> Offer:
     return offer
 
 
-@dataclass(frozen=True)
-class FrameArguments:
-    frame_id: int
-
-
 @request("stepInTargets", capability="supportsStepInTargetsRequest")
-def step_in_targets(session: Session, arguments: FrameArguments) -> dict[str, Any]:
+def step_in_targets(session: Session, frame_id: int) -> dict[str, Any]:
     """What can be stepped into from a frame: the graph that is called, the op's kernels."""
-    frame = frame_of(session, arguments.frame_id)
+    frame = frame_of(session, frame_id)
     found = [target for offer in _offers for target in offer(session, frame)]
     number = session.references.add
     return {
@@ -161,7 +170,6 @@ def step_in_targets(session: Session, arguments: FrameArguments) -> dict[str, An
 @offers_targets
 def called_graph(session: Session, frame: Frame) -> list[StepInTarget]:
     """The graphs that the frame's statement calls, where it is the innermost one."""
-    from opstep.dap.graphs import graphs_called
 
     debugger = session.debugger.of(frame)
     names = [] if frame.call else graphs_called(debugger)
@@ -171,19 +179,12 @@ def called_graph(session: Session, frame: Frame) -> list[StepInTarget]:
     return [StepInTarget(label, lambda: resume(session, lambda: debugger.go("in")))]
 
 
-@dataclass(frozen=True)
-class GotoTargetsArguments:
-    source: Source
-    line: int
-    column: int | None = None
-
-
 @request("gotoTargets", capability="supportsGotoTargetsRequest")
-def goto_targets(session: Session, arguments: GotoTargetsArguments) -> dict[str, Any]:
+def goto_targets(session: Session, source: Source, line: int) -> dict[str, Any]:
     """Targets of a go to for a line: back to its last visit, on to the next one, or ahead over ops
     whose results are not needed.
     """
-    path, line = path_of(session, arguments.source), session.client.our_line(arguments.line)
+    path, line = path_of(session, source), session.client.our_line(line)
     found = session.debugger.goto_targets(path, line)
     return {
         "targets": [
@@ -192,28 +193,22 @@ def goto_targets(session: Session, arguments: GotoTargetsArguments) -> dict[str,
     }
 
 
-@dataclass(frozen=True)
-class GotoArguments:
-    thread_id: int
-    target_id: int
-
-
 @request("goto")
-def goto(session: Session, arguments: GotoArguments) -> None:
+def goto(session: Session, thread_id: int, target_id: int) -> None:
     """Goes there, and stops."""
-    stream = stream_of(session, arguments.thread_id)
-    debuggee, stop = session.debuggee, session.debugger.at(stream).goto(arguments.target_id)
+    stream = stream_of(session, thread_id)
+    debuggee, stop = session.debuggee, session.debugger.at(stream).goto(target_id)
     assert debuggee is not None
     session.after(lambda: debuggee.go(lambda: stop))
 
 
 @request("restartFrame", capability="supportsRestartFrame")
-def restart_frame(session: Session, arguments: FrameArguments) -> None:
+def restart_frame(session: Session, frame_id: int) -> None:
     """Back to where the frame was entered; with the program's file as it is now, if it has changed:
     then values whose op and operands are the same are kept.
     """
     debuggee, debugger = session.debuggee, session.debugger
-    frame = frame_of(session, arguments.frame_id)
+    frame = frame_of(session, frame_id)
     debugger = debugger.of(frame)
     assert debuggee is not None
     if not debuggee.edited:
@@ -263,16 +258,10 @@ def reload_request(session: Session) -> dict[str, Any]:
     return body
 
 
-@dataclass(frozen=True)
-class RunToArguments:
-    source: Source
-    line: int
-
-
 @request("opstep/runTo", custom=True)
-def run_to(session: Session, arguments: RunToArguments) -> None:
+def run_to(session: Session, source: Source, line: int) -> None:
     """Continues to a line, or to where something else stops the run."""
-    path, line = path_of(session, arguments.source), session.client.our_line(arguments.line)
+    path, line = path_of(session, source), session.client.our_line(line)
     debugger = session.debugger
     if not debugger.breakpoints.at_line(path, line):
         raise DapError("there is no statement on this line", show=True)

@@ -139,11 +139,6 @@ def _report_stop(session: Session, label: str) -> None:
 
 
 @dataclass(frozen=True)
-class KernelsArguments:
-    frame_id: int
-
-
-@dataclass(frozen=True)
 class KernelArguments:
     frame_id: int
     target: Literal["cuda", "cpu"] = "cuda"
@@ -157,11 +152,11 @@ class KernelArguments:
 
 
 @request("opstep/kernels", custom=True)
-def kernels(session: Session, arguments: KernelsArguments) -> dict[str, Any]:
+def kernels(session: Session, frame_id: int) -> dict[str, Any]:
     """What the op at the stop launches: sizes, places of the source, what is in the way of entering
     one, if anything is.
     """
-    found = kernels_at(session, frame_of(session, arguments.frame_id))
+    found = kernels_at(session, frame_of(session, frame_id))
     return {"kernels": [_described(session, launch) for launch in found.launches]}
 
 

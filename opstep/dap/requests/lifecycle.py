@@ -212,13 +212,8 @@ def restart(session: Session, arguments: RestartArguments) -> None:
     session.after(lambda: debuggee.interrupt(begin))
 
 
-@dataclass(frozen=True)
-class TerminateArguments:
-    restart: bool = False
-
-
 @request("terminate", capability="supportsTerminateRequest", states=LAUNCHED)
-def terminate(session: Session, arguments: TerminateArguments) -> None:
+def terminate(session: Session) -> None:
     """Ends the run; the session stays until ``disconnect``."""
     debuggee = session.debuggee
     if session.state is State.ENDED or debuggee is None:
@@ -226,26 +221,13 @@ def terminate(session: Session, arguments: TerminateArguments) -> None:
     session.after(lambda: debuggee.interrupt(debuggee.terminate))
 
 
-@dataclass(frozen=True)
-class DisconnectArguments:
-    restart: bool = False
-    terminate_debuggee: bool | None = None
-    suspend_debuggee: bool = False
-
-
 @request("disconnect", capability="supportTerminateDebuggee", states=ANY, wire=True)
-def disconnect(session: Session, arguments: DisconnectArguments) -> None:
+def disconnect(session: Session, terminate_debuggee: bool | None = None) -> None:
     """The client takes its leave."""
-    session.after(lambda: session.leave(arguments.terminate_debuggee))
-
-
-@dataclass(frozen=True)
-class CancelArguments:
-    request_id: int | None = None
-    progress_id: str | None = None
+    session.after(lambda: session.leave(terminate_debuggee))
 
 
 @request("cancel", capability="supportsCancelRequest", states=INITIALIZED, wire=True)
-def cancel(session: Session, arguments: CancelArguments) -> None:
+def cancel(session: Session, request_id: int | None = None, progress_id: str | None = None) -> None:
     """Of a request that waits or is being handled. One that is done is not undone."""
-    session.cancel(arguments.request_id, arguments.progress_id)
+    session.cancel(request_id, progress_id)

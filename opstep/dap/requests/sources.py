@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,21 +29,15 @@ def _texts(session: Session) -> list[Any]:
     return [t.source for t in debuggee.debugger.host.texts()]
 
 
-@dataclass(frozen=True)
-class SourceArguments:
-    source_reference: int
-    source: Source | None = None
-
-
 @request("source", states=LAUNCHED)
-def source(session: Session, arguments: SourceArguments) -> dict[str, Any]:
+def source(session: Session, source_reference: int, source: Source | None = None) -> dict[str, Any]:
     """A text by its number; by its path only one of the program's own."""
-    number = arguments.source_reference
-    if not number and arguments.source is not None:
-        number = arguments.source.source_reference or 0
+    number = source_reference
+    if not number and source is not None:
+        number = source.source_reference or 0
     if number:
         return {"content": session.sources.text(number), "mimeType": MIME}
-    path = arguments.source.path if arguments.source else None
+    path = source.path if source else None
     if not path:
         raise DapError("source: a sourceReference or a path is needed", NO_SOURCE)
     requested = Path(session.client.our_path(path))
@@ -54,15 +47,10 @@ def source(session: Session, arguments: SourceArguments) -> dict[str, Any]:
     raise DapError(f"{path[:200]} is not a text of this program", NO_SOURCE)
 
 
-@dataclass(frozen=True)
-class LocationsArguments:
-    location_reference: int
-
-
 @request("locations", states=STOPPED)
-def locations(session: Session, arguments: LocationsArguments) -> dict[str, Any]:
+def locations(session: Session, location_reference: int) -> dict[str, Any]:
     """Where a variable is declared."""
-    frame_handle = session.references.get(arguments.location_reference, Location, "location")
+    frame_handle = session.references.get(location_reference, Location, "location")
     found = frame_handle.find()
     if found is None:
         raise DapError("it is written nowhere", NO_SOURCE)

@@ -107,18 +107,13 @@ def _parameters(frame: Frame, form: StackFrameFormat) -> list[str]:
 # --- scopes ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ScopesArguments:
-    frame_id: int
-
-
 @request("scopes")
-def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
+def scopes(session: Session, frame_id: int) -> dict[str, Any]:
     """Values, Inputs, Params, Op and Memory of a frame; of a function of Python its variables
     first. What clients open, the first, has something. Nothing is looked at yet.
     """
-    frame_handle = handle_of(session, arguments.frame_id)
-    w, key = Writer(session), arguments.frame_id
+    frame_handle = handle_of(session, frame_id)
+    w, key = Writer(session), frame_id
     graph = frame_handle.of_graph() if frame_handle.frame.python else frame_handle
     inputs = _scope(w, key, "Inputs", inputs_of(session, graph), presentationHint="arguments")
     if frame_handle.frame.python:
@@ -165,18 +160,11 @@ def params_of(frame_handle: FrameHandle) -> Names:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SourceViewArguments:
-    """Without a `view`: the other one."""
-
-    view: View | None = None
-
-
 @request("opstep/sourceView", custom=True)
-def source_view(session: Session, arguments: SourceViewArguments) -> dict[str, Any]:
-    """Frames show Python's lines, or the graph's text, from now on."""
+def source_view(session: Session, view: View | None = None) -> dict[str, Any]:
+    """Frames show Python's lines, or the graph's text, from now on; without a `view`, the other."""
     wanted = session.per_session(SourceView)
-    wanted.view = arguments.view or ("auto" if wanted.view == "graph" else "graph")
+    wanted.view = view or ("auto" if wanted.view == "graph" else "graph")
     session.debugger.view = wanted.view
     session.forget(Stacks)
     if session.client.supports_invalidated_event:

@@ -11,7 +11,13 @@ import numpy as np
 
 from opstep.dap.frames import FrameHandle, handle_of
 from opstep.dap.python_variables import value_name
-from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.registry import (
+    BAD_ARGUMENTS,
+    DapError,
+    HistogramArguments,
+    TensorArguments,
+    request,
+)
 from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
 from opstep.dap.source_view import python_place
@@ -27,17 +33,6 @@ if TYPE_CHECKING:
 
 NO_TENSOR = 2250
 MOST_POINTS = 10_000  # of a timeline, or a history, in one response
-
-
-@dataclass(frozen=True)
-class TensorArguments:
-    """`expression`: a tensor of a frame, the innermost one if none is named. `memory_reference`:
-    that of a tensor which the expression calls ``value``, whether it has a name or not.
-    """
-
-    expression: str
-    frame_id: int | None = None
-    memory_reference: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,13 +99,6 @@ def statistics(session: Session, arguments: TensorArguments) -> dict[str, Any]:
     return {"type": str(tensor.type), "statistics": statistics_json(tensor.statistics())}
 
 
-@dataclass(frozen=True)
-class HistogramArguments(TensorArguments):
-    bins: int = 64
-    low: float | None = None
-    high: float | None = None
-
-
 @request("opstep/histogram", custom=True)
 def histogram(session: Session, arguments: HistogramArguments) -> dict[str, Any]:
     """Bins of equal width over the finite elements, which are copied for that."""
@@ -121,25 +109,19 @@ def histogram(session: Session, arguments: HistogramArguments) -> dict[str, Any]
         return views.histogram(tensor, arguments.bins, arguments.low, arguments.high)
 
 
-@dataclass(frozen=True)
-class HistoryArguments:
-    """`name`: a value of the frame's graph, or a named tensor, maybe in backquotes."""
-
-    name: str
-    frame_id: int | None = None
-    count: int = 1000
-
-
 @request("opstep/statisticsHistory", custom=True)
-def statistics_history(session: Session, arguments: HistoryArguments) -> dict[str, Any]:
+def statistics_history(
+    session: Session, name: str, frame_id: int | None = None, count: int = 1000
+) -> dict[str, Any]:
     """A tensor's figures over the steps of the run, or the turns of its loop, as far as the
-    debugger remembers them; a named tensor's over its versions. Oldest first.
+    debugger remembers them; a named tensor's over its versions. Oldest first. `name`: a value of
+    the frame's graph, or a named tensor, maybe in backquotes.
     """
-    frame_handle = handle_of(session, arguments.frame_id)
-    name = value_name(session, frame_handle, bare_name(arguments.name))
+    frame_handle = handle_of(session, frame_id)
+    name = value_name(session, frame_handle, bare_name(name))
     if frame_handle.frame.lookup(name) is None:
         raise DapError(f"{name[:80]} has no value here", NO_TENSOR)
-    most = max(1, min(arguments.count, MOST_POINTS))
+    most = max(1, min(count, MOST_POINTS))
     entries = []
     for label, node in _versions(frame_handle, name)[-most:]:
         session.check_cancelled()
@@ -171,15 +153,10 @@ def _versions(frame_handle: FrameHandle, name: str) -> list[tuple[dict[str, Any]
 # --- the run --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PlanArguments:
-    frame_id: int | None = None
-
-
 @request("opstep/plan", custom=True)
-def plan(session: Session, arguments: PlanArguments) -> dict[str, Any]:
+def plan(session: Session, frame_id: int | None = None) -> dict[str, Any]:
     """The plan of a frame, in its text form, and the step that is next."""
-    frame = handle_of(session, arguments.frame_id).frame
+    frame = handle_of(session, frame_id).frame
     upcoming = frame.machine.history.next_point()
     in_frame = upcoming is not None and upcoming[0] is frame.activation
     return {
@@ -189,21 +166,15 @@ def plan(session: Session, arguments: PlanArguments) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class TimelineArguments:
-    start: int | None = None
-    count: int = 1000
-
-
 @request("opstep/timeline", custom=True)
-def timeline(session: Session, arguments: TimelineArguments) -> dict[str, Any]:
+def timeline(session: Session, start: int | None = None, count: int = 1000) -> dict[str, Any]:
     """What was run so far, in the order of issue, with streams and the events between them: the
     last points before where one stands, or those from `start` on. Without times: under the
     debugger they would say nothing.
     """
     machine = session.debugger.machine
-    count = max(1, min(arguments.count, MOST_POINTS))
-    first = machine.history.cursor - count if arguments.start is None else arguments.start
+    count = max(1, min(count, MOST_POINTS))
+    first = machine.history.cursor - count if start is None else start
     first = max(first, machine.history.base)
     last = min(first + count, machine.history.cursor)
     points = [_point(session, position) for position in range(first, last)]

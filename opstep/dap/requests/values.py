@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.frames import FrameHandle, handle_of
@@ -25,41 +24,38 @@ MOST_GRAPHS = 16  # of which lines are kept
 FIGURES = ("nan", "posinf", "neginf", "unwritten", "min", "max", "mean", "std")
 
 
-@dataclass(frozen=True)
-class ValuesArguments:
-    """`names`: only these rows, and their statistics are taken as far as time allows; without
-    names, `most` rows, of values the newest, of which few statistics are taken; of those `count`
-    (0: all) from `start` on.
-    """
-
-    frame_id: int | None = None
-    names: list[str] | None = None
-    most: int = MOST
-    start: int = 0
-    count: int = 0
-
-
 @request("opstep/values", custom=True)
-def values(session: Session, arguments: ValuesArguments) -> dict[str, Any]:
-    """Inputs, values and named tensors of a frame, with the statistics that are known."""
-    if arguments.most < 1 or arguments.start < 0 or arguments.count < 0:
+def values(
+    session: Session,
+    frame_id: int | None = None,
+    names: list[str] | None = None,
+    most: int = MOST,
+    start: int = 0,
+    count: int = 0,
+) -> dict[str, Any]:
+    """Inputs, values and named tensors of a frame, with the statistics that are known. `names`:
+    only these rows, and their statistics are taken as far as time allows; without names, `most`
+    rows, of values the newest, of which few statistics are taken; of those `count` (0: all) from
+    `start` on.
+    """
+    if most < 1 or start < 0 or count < 0:
         raise DapError("most is at least 1; start and count are not negative", BAD_ARGUMENTS)
-    handle = handle_of(session, arguments.frame_id)
+    handle = handle_of(session, frame_id)
     graph = handle.of_graph() if handle.frame.python else handle
     rows = Rows(session, graph)
-    names, total = rows.names(min(arguments.most, MOST))
-    asked = arguments.names is not None
-    if arguments.names is not None:
-        wanted = set(arguments.names)
-        names = [name for name in names if name in wanted]
-    names = names[arguments.start :][: arguments.count or MOST]
-    rows.take(names, ASKED_S if asked else EAGER_S, asked)
+    found, total = rows.names(min(most, MOST))
+    asked = names is not None
+    if names is not None:
+        wanted = set(names)
+        found = [name for name in found if name in wanted]
+    found = found[start:][: count or MOST]
+    rows.take(found, ASKED_S if asked else EAGER_S, asked)
     return {
         "graph": graph.frame.graph.name.text,
         "source": session.source_of(graph.frame),
         "hasRun": has_run(session, handle.frame),
         "total": total,
-        "values": [row for name in names if (row := rows.row(name)) is not None],
+        "values": [row for name in found if (row := rows.row(name)) is not None],
     }
 
 

@@ -37,23 +37,21 @@ class ValueFormat:
     hex: bool = False
 
 
-@dataclass(frozen=True)
-class VariablesArguments:
-    variables_reference: int
-    filter: Literal["indexed", "named"] | None = None
-    start: int = 0
-    count: int = 0
-    format: ValueFormat | None = None
-
-
 @request("variables", capability=("supportsValueFormattingOptions", "supportsANSIStyling"))
-def variables(session: Session, arguments: VariablesArguments) -> dict[str, Any]:
+def variables(
+    session: Session,
+    variables_reference: int,
+    filter_: Literal["indexed", "named"] | None = None,
+    start: int = 0,
+    count: int = 0,
+    format_: ValueFormat | None = None,
+) -> dict[str, Any]:
     """What is in a scope, a tensor, a row of it, a table."""
-    if arguments.start < 0 or arguments.count < 0:
+    if start < 0 or count < 0:
         raise DapError("variables: start and count are not negative", BAD_ARGUMENTS)
-    opened = opened_of(session, arguments.variables_reference)
-    w = Writer(session, bool(arguments.format and arguments.format.hex), styled=True)
-    found = w.children(opened, arguments.filter, arguments.start, arguments.count)
+    opened = opened_of(session, variables_reference)
+    w = Writer(session, bool(format_ and format_.hex), styled=True)
+    found = w.children(opened, filter_, start, count)
     return {"variables": found}
 
 
@@ -65,42 +63,38 @@ def opened_of(session: Session, number: int) -> Opened:
 # --- setting --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SetVariableArguments:
-    variables_reference: int
-    name: str
-    value: str
-    format: ValueFormat | None = None
-
-
 @request("setVariable", capability="supportsSetVariable")
-def set_variable(session: Session, arguments: SetVariableArguments) -> dict[str, Any]:
+def set_variable(
+    session: Session,
+    variables_reference: int,
+    name: str,
+    value: str,
+    format_: ValueFormat | None = None,
+) -> dict[str, Any]:
     """Gives a tensor, or an element or a row of it, another value. What depends on it is computed
     again, and nothing else.
     """
-    opened = opened_of(session, arguments.variables_reference)
-    target = opened.target(arguments.name)
+    opened = opened_of(session, variables_reference)
+    target = opened.target(name)
     if target is None:
-        raise DapError(f"{arguments.name} cannot be set", NOT_SET)
+        raise DapError(f"{name} cannot be set", NOT_SET)
     frame_handle, expression = target
-    set_to(session, frame_handle, expression, arguments.value)
-    return result_body(session, frame_handle, expression, arguments.format, "value")
-
-
-@dataclass(frozen=True)
-class SetExpressionArguments:
-    expression: str
-    value: str
-    frame_id: int | None = None
-    format: ValueFormat | None = None
+    set_to(session, frame_handle, expression, value)
+    return result_body(session, frame_handle, expression, format_, "value")
 
 
 @request("setExpression", capability="supportsSetExpression")
-def set_expression(session: Session, arguments: SetExpressionArguments) -> dict[str, Any]:
+def set_expression(
+    session: Session,
+    expression: str,
+    value: str,
+    frame_id: int | None = None,
+    format_: ValueFormat | None = None,
+) -> dict[str, Any]:
     """Likewise, of what is written: ``x``, ``x[0, :3]``, ``x[nan(x)]``."""
-    frame_handle = handle_of(session, arguments.frame_id)
-    set_to(session, frame_handle, arguments.expression, arguments.value)
-    return result_body(session, frame_handle, arguments.expression, arguments.format, "value")
+    frame_handle = handle_of(session, frame_id)
+    set_to(session, frame_handle, expression, value)
+    return result_body(session, frame_handle, expression, format_, "value")
 
 
 def set_to(session: Session, frame_handle: FrameHandle, target: str, value: str) -> None:
@@ -301,14 +295,6 @@ def copied(value: Any) -> str | None:
 # --- completions ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CompletionsArguments:
-    text: str
-    column: int
-    line: int | None = None
-    frame_id: int | None = None
-
-
 TYPES = {"tensor": "variable", "function": "function", "word": "keyword", "dtype": "enum"}
 
 
@@ -317,15 +303,17 @@ TYPES = {"tensor": "variable", "function": "function", "word": "keyword", "dtype
     capability="supportsCompletionsRequest",
     advertises={"completionTriggerCharacters": [".", "(", "["]},
 )
-def completions(session: Session, arguments: CompletionsArguments) -> dict[str, Any]:
+def completions(
+    session: Session, text: str, column: int, line: int | None = None, frame_id: int | None = None
+) -> dict[str, Any]:
     """What may stand at a place of an expression: tensors of the frame, functions, words."""
     from opstep.runtime.expressions import complete
 
-    frame_handle = handle_of(session, arguments.frame_id)
-    lines = arguments.text.split("\n")
-    row = 0 if arguments.line is None else session.client.our_line(arguments.line) - 1
+    frame_handle = handle_of(session, frame_id)
+    lines = text.split("\n")
+    row = 0 if line is None else session.client.our_line(line) - 1
     text = lines[min(max(row, 0), len(lines) - 1)]
-    column = session.client.our_column(arguments.column) - 1
+    column = session.client.our_column(column) - 1
     names = session.debugger.scope(frame_handle.frame).names()
     first = 1 if session.client.columns_start_at1 else 0
     return {

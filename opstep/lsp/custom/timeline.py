@@ -7,7 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.lsp.per_project import PerProject
+from opstep.lsp.project import PerProject
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer.files import readable_parts

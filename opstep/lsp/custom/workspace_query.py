@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.lsp import arguments
 from opstep.lsp.arguments import Params
-from opstep.lsp.per_project import PerProject
+from opstep.lsp.project import PerProject
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError

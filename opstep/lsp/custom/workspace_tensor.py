@@ -15,10 +15,10 @@ from opstep.editors import views
 from opstep.editors.views import MOST_BINS, Viewed, statistics_json
 from opstep.lsp import arguments
 from opstep.lsp.arguments import Params
-from opstep.lsp.per_project import PerProject
+from opstep.lsp.project import PerProject
 from opstep.lsp.registry import feature
 from opstep.trace.workspace.browsing import runs
-from opstep.trace.workspace.browsing.json_records import tensor_json
+from opstep.trace.workspace.browsing.json_fields import tensor_json
 from opstep.trace.workspace.browsing.saved_tensors import SavedScope, TensorCache, evaluate, find
 
 if TYPE_CHECKING:

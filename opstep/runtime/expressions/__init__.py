@@ -58,7 +58,7 @@ from opstep.runtime.expressions.errors import LIMITS, ExpressionError, Limits
 from opstep.runtime.expressions.expression import Expression, Value, parse
 from opstep.runtime.expressions.functions import FUNCTIONS, Function, by_family
 from opstep.runtime.expressions.protocols import Handle, Nowhere, Scope
-from opstep.runtime.expressions.tables import ValueTable
+from opstep.runtime.expressions.values import ValueTable
 
 __all__ = [
     "FUNCTIONS",

@@ -12,10 +12,9 @@ from opstep.runtime.expressions.expression import parse
 from opstep.runtime.expressions.indexing import check_index, index_of
 from opstep.runtime.expressions.parser import parse_tree
 from opstep.runtime.expressions.protocols import Scope
-from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.text import number_text
 from opstep.runtime.expressions.tree import Index, Name
-from opstep.runtime.expressions.values import Evaluation, is_handle
+from opstep.runtime.expressions.values import Evaluation, ValueTable, is_handle
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.types import DType, TensorType, boolean, dtype_of
 

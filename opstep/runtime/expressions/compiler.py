@@ -17,7 +17,6 @@ from opstep.runtime.expressions.arguments import bind
 from opstep.runtime.expressions.errors import RAISED, ExpressionError, NoTensor, located
 from opstep.runtime.expressions.indexing import compile_index
 from opstep.runtime.expressions.registry import FUNCTIONS
-from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import (
     AtRank,
     AtStep,
@@ -33,7 +32,7 @@ from opstep.runtime.expressions.tree import (
     Tree,
     Unary,
 )
-from opstep.runtime.expressions.values import Evaluation, elements, unwrap_scalar
+from opstep.runtime.expressions.values import Evaluation, ValueTable, elements, unwrap_scalar
 from opstep.runtime.ir.diagnostics import did_you_mean
 
 Code = Callable[[Evaluation], Any]

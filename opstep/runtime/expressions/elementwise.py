@@ -62,6 +62,12 @@ _SAME: dict[str, tuple[Callable[[Any], Any], str]] = {
     "trunc": (np.trunc, "x without its fraction, in x's dtype."),
 }
 
+_PLAIN: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "abs": (np.abs, "Magnitude."),
+    "sign": (np.sign, "-1, 0 or 1; NaN stays NaN."),
+    "square": (np.square, "x * x."),
+}
+
 
 def _real(apply: Callable[[Any], Any]) -> Any:
     """Integers and bools are taken in f64, floats stay in their dtype."""
@@ -90,45 +96,29 @@ def _rounding(apply: Callable[[Any], Any]) -> Any:
     return call
 
 
-for _name, (_apply, _doc) in _REAL.items():
-    add(_name, ELEMENTWISE, _real(_apply), _doc)
-for _name, (_apply, _doc) in _SAME.items():
-    add(_name, ELEMENTWISE, _rounding(_apply), _doc)
+def _plain(apply: Callable[[Any], Any]) -> Any:
+    def call(env: Evaluation, x: Elements) -> Any:
+        if isinstance(x, NUMBERS):
+            value = apply(np.float64(x)).item()
+            return value if isinstance(x, float) or abs(value) >= 2**53 else int(value)
+        if x.dtype == np.bool_:
+            x = converted(env, x, np.int64)
+        elif x.size > FREE:
+            env.charge(x.nbytes)
+        return apply(x)
+
+    return call
 
 
-@function(ELEMENTWISE)
-def abs_(env: Evaluation, x: Elements) -> Any:
-    """Magnitude."""
-    return _plain(env, np.abs, x)
-
-
-@function(ELEMENTWISE)
-def sign(env: Evaluation, x: Elements) -> Any:
-    """-1, 0 or 1; NaN stays NaN."""
-    return _plain(env, np.sign, x)
-
-
-@function(ELEMENTWISE)
-def square(env: Evaluation, x: Elements) -> Any:
-    """x * x."""
-    return _plain(env, np.square, x)
+for _functions, _kind in ((_REAL, _real), (_SAME, _rounding), (_PLAIN, _plain)):
+    for _name, (_apply, _doc) in _functions.items():
+        add(_name, ELEMENTWISE, _kind(_apply), _doc)
 
 
 @function(ELEMENTWISE)
 def relu(env: Evaluation, x: Elements) -> Any:
     """x if x > 0, else 0; NaN stays NaN."""
     return maximum(env, x, 0)
-
-
-def _plain(env: Evaluation, apply: Callable[[Any], Any], x: Any) -> Any:
-    if isinstance(x, NUMBERS):
-        value = apply(np.float64(x)).item()
-        return value if isinstance(x, float) or abs(value) >= 2**53 else int(value)
-    if x.dtype == np.bool_:
-        x = converted(env, x, np.int64)
-    elif x.size > FREE:
-        env.charge(x.nbytes)
-    return apply(x)
 
 
 # --- of two ---

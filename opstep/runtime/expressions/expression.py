@@ -13,9 +13,8 @@ from opstep.runtime.expressions.errors import LIMITS, RAISED, ExpressionError, L
 from opstep.runtime.expressions.operators import truth
 from opstep.runtime.expressions.parser import parse_tree
 from opstep.runtime.expressions.protocols import Handle, Scope
-from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import Call, Compare, Index, Name, Tree, parts
-from opstep.runtime.expressions.values import Evaluation
+from opstep.runtime.expressions.values import Evaluation, ValueTable
 from opstep.runtime.ir.diagnostics import OpstepError
 
 Value = Handle | np.ndarray | np.generic | bool | int | float | str | tuple | ValueTable

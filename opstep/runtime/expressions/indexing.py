@@ -10,11 +10,11 @@ import numpy as np
 
 from opstep.runtime.expressions.arguments import as_mask
 from opstep.runtime.expressions.errors import RAISED, ExpressionError, located
-from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import Index, Number, Rest, Slice, Tree, Unary
 from opstep.runtime.expressions.values import (
     FREE,
     Evaluation,
+    ValueTable,
     as_integer,
     elements,
     is_handle,

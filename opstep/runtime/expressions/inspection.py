@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError, NoTensor
-from opstep.runtime.expressions.formatting import bars, index_text, rounded_text
 from opstep.runtime.expressions.registry import (
     Deferred,
     Elements,
@@ -17,11 +16,11 @@ from opstep.runtime.expressions.registry import (
     String,
     function,
 )
-from opstep.runtime.expressions.tables import ValueTable
-from opstep.runtime.expressions.text import tensor_text
+from opstep.runtime.expressions.text import bars, index_text, rounded_text, tensor_text
 from opstep.runtime.expressions.values import (
     FREE,
     Evaluation,
+    ValueTable,
     array_statistics,
     as_f64,
     dtype_named,

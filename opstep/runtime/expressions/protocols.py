@@ -77,7 +77,10 @@ class Scope(Protocol):
 
 
 class OfOneRank:
-    """What scopes of a run have that is one process."""
+    """What scopes of a run have that is one process, and that know no hints."""
+
+    def hint(self, name: str) -> str:
+        return ""
 
     def ranks(self, axes: Sequence[str]) -> Sequence[int]:
         if axes:
@@ -105,9 +108,6 @@ class Nowhere(OfOneRank):
 
     def names(self) -> list[str]:
         return []
-
-    def hint(self, name: str) -> str:
-        return ""
 
     def relative(self, steps: int) -> Any:
         return None

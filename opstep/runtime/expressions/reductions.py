@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError
-from opstep.runtime.expressions.registry import Axes, Lazy, Mask, Number, function
+from opstep.runtime.expressions.registry import Axes, Lazy, Mask, Number, add, function
 from opstep.runtime.expressions.values import (
     FREE,
     NUMBERS,
@@ -179,48 +179,36 @@ def count(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     return _reduced(env, np.count_nonzero, _array(env, x, axis), axis)
 
 
-@function(REDUCTIONS)
-def any_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
-    """Whether any element is true (not 0)."""
-    s = _device_statistics(x, axis)
-    if s is not None:
-        return s.count > s.zero
-    return _reduced(env, np.ndarray.any, _true(_array(env, x, axis)), axis)
+def _truth(name: str, word: str, told: Callable[[Statistics], bool], apply: Any) -> None:
+    def call(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
+        s = _device_statistics(x, axis)
+        if s is not None:
+            return told(s)
+        return _reduced(env, apply, _true(_array(env, x, axis)), axis)
+
+    add(name, REDUCTIONS, call, f"Whether {word} true (not 0).")
 
 
-@function(REDUCTIONS)
-def all_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
-    """Whether all elements are true (not 0)."""
-    s = _device_statistics(x, axis)
-    if s is not None:
-        return s.zero == 0
-    return _reduced(env, np.ndarray.all, _true(_array(env, x, axis)), axis)
+_truth("any", "any element is", lambda s: s.count > s.zero, np.ndarray.any)
+_truth("all", "all elements are", lambda s: s.zero == 0, np.ndarray.all)
 
 
 def _true(array: np.ndarray) -> np.ndarray:
     return array if array.dtype == np.bool_ else np.asarray(np.not_equal(array, 0))
 
 
-@function(REDUCTIONS)
-def argmin(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Index of the smallest element along an axis, or in the flattened tensor. A NaN counts as
-    the smallest. topk gives the index per axis.
-    """
-    return _arg_reduce(env, np.argmin, x, axis)
+def _arg(name: str, which: str, apply: Callable[..., Any]) -> None:
+    def call(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
+        if isinstance(axis, tuple):
+            raise ExpressionError("one axis, not a list of them")
+        return _reduced(env, apply, _not_empty(_array(env, x, axis), axis), axis)
+
+    doc = f"Index of the {which} element along an axis, or in the flattened tensor. A NaN counts "
+    add(name, REDUCTIONS, call, f"{doc}as the {which}. topk gives the index per axis.")
 
 
-@function(REDUCTIONS)
-def argmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Index of the largest element along an axis, or in the flattened tensor. A NaN counts as
-    the largest. topk gives the index per axis.
-    """
-    return _arg_reduce(env, np.argmax, x, axis)
-
-
-def _arg_reduce(env: Evaluation, apply: Callable[..., Any], x: Any, axis: Axis) -> Any:
-    if isinstance(axis, tuple):
-        raise ExpressionError("one axis, not a list of them")
-    return _reduced(env, apply, _not_empty(_array(env, x, axis), axis), axis)
+_arg("argmin", "smallest", np.argmin)
+_arg("argmax", "largest", np.argmax)
 
 
 @function(REDUCTIONS)
@@ -242,16 +230,33 @@ def quantile(env: Evaluation, x: Lazy, q: Number, axis: Axes = None) -> Any:
 # --- predicates ---
 
 
-@function(PREDICATES, masked="isnan")
-def nan(env: Evaluation, x: Lazy) -> Any:
-    """Whether any element is NaN. In where, count, sum, mean, any and all: a mask."""
-    return _some(env, x, lambda s: s.nan > 0, np.isnan)
+_MASK = "In where, count, sum, mean, any and all: a mask."
 
 
-@function(PREDICATES, masked="isinf")
-def inf_(env: Evaluation, x: Lazy) -> Any:
-    """Whether any element is inf or -inf. In where, count, sum, mean, any and all: a mask."""
-    return _some(env, x, lambda s: s.posinf + s.neginf > 0, np.isinf)
+def _odd_elements(
+    name: str, counted: str, words: tuple[str, str], figure: Callable[[Statistics], int], test: Any
+) -> None:
+    """Whether there is such an element, and how many there are."""
+
+    def some(env: Evaluation, x: Lazy) -> Any:
+        return _some(env, x, lambda s: figure(s) > 0, test)
+
+    def amount(env: Evaluation, x: Lazy) -> Any:
+        s = _device_statistics(x)
+        if s is not None:
+            return figure(s)
+        array = np.asarray(elements(env, x))
+        if array.size > FREE:
+            env.charge(array.size)
+        return int(np.count_nonzero(test(array))) if array.dtype.kind in "fV" else 0
+
+    doc = f"Whether any element is {words[0]}. {_MASK}"
+    add(name, PREDICATES, some, doc, masked=f"is{name}")
+    add(counted, REDUCTIONS, amount, f"Number of {words[1]}, the same as count({name}(x)).")
+
+
+_odd_elements("nan", "nans", ("NaN", "NaNs"), lambda s: s.nan, np.isnan)
+_odd_elements("inf", "infs", ("inf or -inf", "infinities"), lambda s: s.posinf + s.neginf, np.isinf)
 
 
 @function(PREDICATES, masked="isfinite")
@@ -275,28 +280,6 @@ def _some(env: Evaluation, x: Any, figure: Callable[[Statistics], bool], test: A
     if array.size > FREE:
         env.charge(array.size)
     return bool(test(array).any())
-
-
-@function(REDUCTIONS)
-def nans(env: Evaluation, x: Lazy) -> Any:
-    """Number of NaNs, the same as count(nan(x))."""
-    return _amount(env, x, lambda s: s.nan, np.isnan)
-
-
-@function(REDUCTIONS)
-def infs(env: Evaluation, x: Lazy) -> Any:
-    """Number of infinities, the same as count(inf(x))."""
-    return _amount(env, x, lambda s: s.posinf + s.neginf, np.isinf)
-
-
-def _amount(env: Evaluation, x: Any, figure: Callable[[Statistics], int], test: Any) -> int:
-    s = _device_statistics(x)
-    if s is not None:
-        return figure(s)
-    array = np.asarray(elements(env, x))
-    if array.size > FREE:
-        env.charge(array.size)
-    return int(np.count_nonzero(test(array))) if array.dtype.kind in "fV" else 0
 
 
 @function(PREDICATES, masked="isunwritten")

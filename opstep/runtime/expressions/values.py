@@ -6,6 +6,7 @@ elements are NumPy's, so that each operation is one call.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
 from time import monotonic
 from typing import Any
@@ -13,9 +14,34 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError, Limits
-from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, dtype_of, promote
 from opstep.runtime.statistics import Statistics
+
+
+class ValueTable:
+    """`columns` name what stands in `rows`; `text` says all in a line; `fields` can be asked for by
+    name: ``stats(x).std``.
+    """
+
+    __slots__ = ("columns", "fields", "kind", "rows", "text")
+
+    def __init__(
+        self,
+        kind: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        text: str,
+        fields: Mapping[str, Any],
+    ):
+        self.kind = kind
+        self.columns = tuple(columns)
+        self.rows = [tuple(row) for row in rows]
+        self.text = text
+        self.fields = dict(fields)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}: {self.text}>"
+
 
 SMALL = 1 << 14  # elements: so many are looked at on the host, of more the device takes statistics
 FREE = 1 << 16  # elements of a result that is too small to be counted

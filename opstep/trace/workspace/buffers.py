@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opstep.runtime.plan.plan import Alloc, Call, Free, Plan, Run
 from opstep.trace.describe import frame_path
-from opstep.trace.numbering import Numbering
+from opstep.trace.sink import Numbering
 from opstep.trace.workspace.rows import plain
 
 NAMED = ("param", "state")

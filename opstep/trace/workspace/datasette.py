@@ -3,7 +3,7 @@
     serve("runs.db")            # until Ctrl-C
     application("runs.db")      # the same as an ASGI application, for tests and other servers
 
-The file is only read, also while runs write to it.
+The file is only read, also while runs write to it, whatever its path is called.
 """
 
 from __future__ import annotations
@@ -13,14 +13,101 @@ import socket
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.loopback import HOST, listening, open_browser
+from opstep.trace.workspace.pages.cells import DATABASE, link
+from opstep.trace.workspace.pages.questions import QUESTIONS, Question
+from opstep.trace.workspace.pages.words import coded
+from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import open_reading
+from opstep.trace.workspace.views import VIEWS
 
 if TYPE_CHECKING:
     from datasette.app import Datasette
+    from datasette.database import Database
+
+# How tables are shown at first.
+SHOWN: dict[str, dict[str, Any]] = {
+    "runs": {"label_column": "key", "sort_desc": "id", "size": 50},
+    "ops": {"facets": ["name"], "size": 100},
+    "executions": {"size": 100},
+    "stats": {"size": 100},
+    "results": {"size": 100},
+    "tensors": {"label_column": "name", "sort_desc": "id", "facets": ["kind", "dtype"]},
+    "checkpoints": {"label_column": "kind", "sort_desc": "id"},
+    "findings": {"sort_desc": "id", "facets": ["kind"]},
+    "metrics": {"facets": ["name"], "size": 500},
+    "slowest_ops": {"sort_desc": "total_ns"},
+    "blobs": {"hidden": True},  # bytes: tensors are read with `opstep ws FILE export`
+}
+
+
+def metadata(path: str) -> dict[str, Any]:
+    """For the file of that name."""
+    columns = {t.name: {c.name: c.what for c in t.columns} for t in TABLES}
+    columns |= {v.name: dict(v.columns) for v in VIEWS}
+    tables = {
+        described.name: {
+            "description_html": str(coded(described.what)),
+            "description": described.what,
+            "columns": columns[described.name],
+            **SHOWN.get(described.name, {}),
+        }
+        for described in (*TABLES, *VIEWS)
+    }
+    database = {
+        "title": path,
+        "description": "What runs recorded, in SQL. The usual questions are at hand.",
+        "tables": tables,
+        "queries": {q.name: query(q) for q in QUESTIONS},
+    }
+    questions = Markup("").join(
+        Markup("<li>{}: {}</li>").format(link(q.title, q.name), coded(q.what)) for q in QUESTIONS
+    )
+    links = Markup("<ul class='bullets'>{}</ul><p>{}</p>").format(
+        questions, link("Tables, views, and SQL of your own", "")
+    )
+    return {"title": path, "description_html": str(links), "databases": {DATABASE: database}}
+
+
+def query(question: Question) -> dict[str, Any]:
+    """A canned query, with what its parameters stand for."""
+    listed = Markup("").join(
+        Markup("<dt>{}</dt><dd>{}</dd>").format(name, coded(what))
+        for name, what in question.params.items()
+    )
+    text = Markup("<p>{}</p><dl class='params'>{}</dl>").format(coded(question.what), listed)
+    return {
+        "title": question.title,
+        "description_html": str(text),
+        "description": question.what,
+        "sql": question.sql,
+        "params": list(question.params),
+        "hide_sql": True,
+    }
+
+
+def workspace_file(datasette: Datasette, path: Path) -> Database:
+    """The file as one of Datasette's databases."""
+    from datasette.database import Database
+
+    class WorkspaceFile(Database):
+        def connect(self, write: bool = False) -> sqlite3.Connection:
+            if write:
+                raise PermissionError("a workspace is only read here")
+            connection = open_reading(path)
+            self._all_file_connections.append(connection)
+            return connection
+
+        async def execute(self, *args: Any, **options: Any) -> Any:
+            return await super().execute(*args, **{**options, "log_sql_errors": False})
+
+    return WorkspaceFile(datasette, path=str(path), is_mutable=True)
+
 
 PORT = 8001  # tried first where none is asked for
 PAGES = Path(__file__).parent / "pages"
@@ -67,8 +154,6 @@ def application(path: str | Path) -> Datasette:
 
     from opstep.trace.workspace.pages import plugin
     from opstep.trace.workspace.pages.cells import DATABASE
-    from opstep.trace.workspace.pages.file import workspace_file
-    from opstep.trace.workspace.pages.metadata import metadata
 
     sqlite3.enable_callback_tracebacks(False)  # Datasette has them on; a page says what is wrong
     if not pm.is_registered(plugin):

@@ -11,9 +11,9 @@ import numpy as np
 from opstep.runtime.recording import HostRecord
 from opstep.trace.free import FreeRecord
 from opstep.trace.workspace.details import insert_details
-from opstep.trace.workspace.inserting import by_rows, insert
 from opstep.trace.workspace.pending import Columns, Numbered, RunState, Sums
 from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
+from opstep.trace.workspace.transactions import by_rows, insert
 
 EXECUTIONS = "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
 STATS = (

@@ -175,27 +175,36 @@ def mark_odd(axes: Any, xs: Sequence[float]) -> None:
 
 
 def _names(figure: Any, axes: Any, named: list[Line]) -> None:
-    """Each line's name beside its end, moved apart where ends lie close together."""
+    """Each line's name beside its end."""
     figure.canvas.draw()  # the scales are known from here on
     ends = []
     for colour, line, text in zip(COLOURS, named, labels_of(named), strict=False):
         last = [(x, y) for x, y in zip(line.xs, line.ys, strict=True) if y is not None]
         if last:
-            ends.append((axes.transData.transform(last[-1])[1], last[-1], colour, text))
-    ends.sort(key=lambda end: end[0])
-    heights = spread([end[0] for end in ends], 0.165 * DPI, axes.bbox.y0, axes.bbox.y1)
-    for height, (_, (_, y), colour, text) in zip(heights, ends, strict=True):
-        end, at = (
-            axes.transAxes.inverted().transform((0, pixel))[1]
-            for pixel in (axes.transData.transform((0, y))[1], height)
-        )
+            ends.append(((1.0, fraction(axes, last[-1])[1]), colour, text))
+    name_beside(axes, ends)
+
+
+def name_beside(axes: Any, named: Sequence[tuple[tuple[float, float], str, str]]) -> None:
+    """Names to the right of the axes, moved apart where they would lie close together, each with a
+    line to what it names. `named`: places as fractions of the axes, colours, and the words.
+    """
+    height = axes.bbox.height
+    found = sorted(named, key=lambda one: one[0][1])
+    places = spread([at[1] * height for at, _, _ in found], 0.165 * DPI, 0.0, height)
+    for place, (at, colour, text) in zip(places, found, strict=True):
         axes.annotate(
-            text, (1.0, end), xytext=(1.035, at),
+            text, at, xytext=(1.035, place / height),
             xycoords="axes fraction", textcoords="axes fraction",
             color=colour, va="center", size=9, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6,
                         "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def fraction(axes: Any, point: tuple[float, float]) -> tuple[float, float]:
+    """A point of the data as fractions of the axes."""
+    return tuple(axes.transAxes.inverted().transform(axes.transData.transform(point)))
 
 
 def spread(positions: list[float], gap: float, low: float, high: float) -> list[float]:

@@ -30,8 +30,7 @@ from opstep.runtime.statistics import (
     Statistics,
 )
 from opstep.trace.describe import OpInfo, describe
-from opstep.trace.numbering import Numbering
-from opstep.trace.sink import Initial
+from opstep.trace.sink import Initial, Numbering
 from opstep.trace.workspace.bins import histograms
 
 _UNUSUAL = [NAN, POSINF, NEGINF, SUBNORMAL]

@@ -71,9 +71,6 @@ class RunScope(OfOneRank):
         step = self._last + steps
         return RunScope(self.workspace, self._run, step) if step >= 0 else None
 
-    def hint(self, name: str) -> str:
-        return ""
-
     def changed(self, changes: int) -> RunScope:
         raise InputError("a run in a workspace has no versions within a step", hint='w@"last:3"')
 

@@ -30,13 +30,12 @@ from opstep.trace.workspace.blobs import insert_checkpoint, now, text_digest
 from opstep.trace.workspace.buffers import buffer_rows
 from opstep.trace.workspace.details import insert_initial_details
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
-from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.judging import first_wrong
 from opstep.trace.workspace.pending import Pending, RunState
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
 from opstep.trace.workspace.runs import EAGER
 from opstep.trace.workspace.store import file_bytes, open_writing
-from opstep.trace.workspace.transactions import transaction
+from opstep.trace.workspace.transactions import insert, transaction
 
 # What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
 SPILL = 8 << 20  # bytes of one step from which on it waits for its end in temporary tables

@@ -19,9 +19,8 @@ from urllib.parse import quote
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.guard import MAKE_ROOM, NO_ROOM, no_room
 from opstep.trace.workspace.functions import add_functions
-from opstep.trace.workspace.migrations import migrate
+from opstep.trace.workspace.migrations import create_table, create_views, migrate
 from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION
-from opstep.trace.workspace.tables import create_table, create_views
 from opstep.trace.workspace.transactions import transaction
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction

@@ -8,8 +8,8 @@ import pytest
 
 import opstep
 from opstep.api import sources
-from opstep.cli.wording import in_switches
-from opstep.dap.wording import in_launch
+from opstep.cli.common import in_switches
+from opstep.dap.client import in_launch
 from opstep.runtime.ir.errors import InputError, MissingInputs, UnboundSymbols, UnknownName
 from opstep.runtime.ir.wording import Argument, Wording, in_python, worded
 

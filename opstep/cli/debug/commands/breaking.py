@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from opstep.cli.debug.locations import locate, stopping
 from opstep.cli.debug.points import KINDS, Entry, Location
-from opstep.cli.debug.registry import Refused, command
+from opstep.cli.debug.registry import GRAPHS, Refused
 from opstep.cli.debug.session import Session
 from opstep.cli.debug.words import count, numbers, split_if
 from opstep.runtime.ir.diagnostics import visible
 from opstep.runtime.ir.lexer import bare_name, is_tensor_name
+
+command = partial(GRAPHS.command, section="breakpoints", repeats=False)
 
 
 def added(session: Session, kind: str, what: str, **details) -> Entry:
@@ -37,10 +41,7 @@ def set_break(session: Session, text: str, temporary: bool) -> None:
     )  # fmt: skip
 
 
-@command(
-    "break", "b", "br", "brea", usage="break [LOCATION] [if EXPR]", section="breakpoints",
-    repeats=False, completes="place",
-)  # fmt: skip
+@command("break [LOCATION] [if EXPR]", "b", "br", "brea", completes="place")
 def break_(session: Session, text: str) -> None:
     """Stop before a line, at the start of a graph, or before each op of a name.
 
@@ -51,19 +52,13 @@ def break_(session: Session, text: str) -> None:
     set_break(session, text, temporary=False)
 
 
-@command(
-    "tbreak", "tb", usage="tbreak [LOCATION] [if EXPR]", section="breakpoints", repeats=False,
-    completes="place",
-)  # fmt: skip
+@command("tbreak [LOCATION] [if EXPR]", "tb", completes="place")
 def tbreak(session: Session, text: str) -> None:
     """Like break, but the breakpoint is deleted after its first stop."""
     set_break(session, text, temporary=True)
 
 
-@command(
-    "dprintf", usage="dprintf LOCATION, MESSAGE", section="breakpoints", repeats=False,
-    completes="place",
-)  # fmt: skip
+@command("dprintf LOCATION, MESSAGE", completes="place")
 def dprintf(session: Session, text: str) -> None:
     """Print a message at a location, and continue.
 
@@ -79,7 +74,7 @@ def dprintf(session: Session, text: str) -> None:
           log=message)  # fmt: skip
 
 
-@command("watch", usage="watch EXPR", section="breakpoints", repeats=False, completes="expression")
+@command("watch EXPR", completes="expression")
 def watch(session: Session, text: str) -> None:
     """Stop after the op that changes a tensor or makes a predicate true: a data breakpoint.
 
@@ -150,10 +145,7 @@ def computed_last(session: Session, names: list[str]) -> str:
     return max(names, key=lambda n: order.get(n, -1))
 
 
-@command(
-    "catch", usage="catch KIND [origin] [if EXPR]", section="breakpoints", repeats=False,
-    completes="filter",
-)  # fmt: skip
+@command("catch KIND [origin] [if EXPR]", completes="filter")
 def catch(session: Session, text: str) -> None:
     """Stop when an op goes wrong: nan, inf, uninitialised, assert or device.
 
@@ -194,14 +186,7 @@ def filter_named(word: str) -> str:
 # --- changing them ---
 
 
-def changed(session: Session) -> None:
-    session.points.apply(session.debugger.breakpoints)
-
-
-@command(
-    "condition", usage="condition N [EXPR]", section="breakpoints", repeats=False,
-    completes="breakpoint expression",
-)  # fmt: skip
+@command("condition N [EXPR]", completes="breakpoint expression")
 def condition(session: Session, text: str) -> None:
     """Set the condition of breakpoint N, or remove it."""
     from opstep.runtime.expressions import parse
@@ -216,7 +201,7 @@ def condition(session: Session, text: str) -> None:
     entry.condition = expression or None
     if entry.kind in ("watch", "catch"):
         entry.what = f"{entry.name}{f' if {expression}' if expression else ''}"
-    changed(session)
+    session.changed()
     if not expression:
         session.say(f"Breakpoint {entry.number} now unconditional.")
 
@@ -228,9 +213,7 @@ def one(session: Session, text: str) -> Entry:
     return session.points.get(found[0])
 
 
-@command(
-    "ignore", usage="ignore N COUNT", section="breakpoints", repeats=False, completes="breakpoint"
-)
+@command("ignore N COUNT", completes="breakpoint")
 def ignore(session: Session, text: str) -> None:
     """Skip the next COUNT stops of breakpoint N."""
     words = text.split()
@@ -241,35 +224,11 @@ def ignore(session: Session, text: str) -> None:
         raise Refused(f"a {KINDS[entry.kind]} cannot be ignored", "give it a condition")
     entry.settle()
     entry.ignore = count(words[1])
-    changed(session)
+    session.changed()
     session.say(f"Will ignore next {entry.ignore} hits of breakpoint {entry.number}.")
 
 
-@command(
-    "delete", "d", usage="delete [N …]", section="breakpoints", repeats=False,
-    completes="breakpoint",
-)  # fmt: skip
-def delete(session: Session, text: str) -> None:
-    """Delete breakpoints by number (2, 4-6), or all of them. delete display N: a display."""
-    words = text.split()
-    if words[:1] and words[0] in ("breakpoints", "display"):
-        if words[0] == "display":
-            remove_displays(session, " ".join(words[1:]))
-            return
-        text = " ".join(words[1:])
-    for number in numbers(text) or list(session.points.entries):
-        session.points.get(number)
-        del session.points.entries[number]
-    changed(session)
-
-
-def remove_displays(session: Session, text: str) -> None:
-    for number in numbers(text) or list(session.displays):
-        if session.displays.pop(number, None) is None:
-            raise Refused(f"there is no display {number}")
-
-
-@command("clear", usage="clear [LOCATION]", section="breakpoints", repeats=False, completes="place")
+@command("clear [LOCATION]", completes="place")
 def clear(session: Session, text: str) -> None:
     """Delete the breakpoints at a location, by default the current line."""
     where = locate(session, text)
@@ -282,32 +241,11 @@ def clear(session: Session, text: str) -> None:
         raise Refused(f"there is no breakpoint at {where}")
     for number in cleared:
         del session.points.entries[number]
-    changed(session)
+    session.changed()
     session.say(f"Deleted breakpoint {' '.join(map(str, cleared))}")
 
 
-def switch(session: Session, text: str, on: bool) -> None:
-    for number in numbers(text) or list(session.points.entries):
-        session.points.get(number).enabled = on
-    changed(session)
-
-
-@command("enable", usage="enable [N …]", section="breakpoints", repeats=False,
-         completes="breakpoint")  # fmt: skip
-def enable(session: Session, text: str) -> None:
-    """Enable breakpoints by number, or all of them."""
-    switch(session, text, on=True)
-
-
-@command("disable", usage="disable [N …]", section="breakpoints", repeats=False,
-         completes="breakpoint")  # fmt: skip
-def disable(session: Session, text: str) -> None:
-    """Disable breakpoints by number, or all of them, without deleting them."""
-    switch(session, text, on=False)
-
-
-@command("commands", usage="commands [N]", section="breakpoints", repeats=False,
-         completes="breakpoint")  # fmt: skip
+@command("commands [N]", completes="breakpoint")
 def commands(session: Session, text: str) -> None:
     """Set the commands that run when breakpoint N (by default the last) stops.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
-from opstep.cli.debug.commands.breaking import remove_displays
 from opstep.cli.debug.commands.threads import lock
-from opstep.cli.debug.registry import Refused, command
+from opstep.cli.debug.registry import GRAPHS, Refused
 from opstep.cli.debug.session import Session
 from opstep.cli.debug.values import FORMATS, format_of, named_line, type_of
 
 _ASSIGNED = re.compile(r"(?<![=<>!])=(?!=)")
+
+command = partial(GRAPHS.command, section="data")
 
 
 def formats() -> str:
@@ -18,8 +20,7 @@ def formats() -> str:
     return "Formats:\n" + "\n".join(f"  /{key}  {what}" for key, what in FORMATS.items())
 
 
-@command("print", "p", "inspect", usage="print[/FMT] EXPR", section="data",
-         completes="expression", more=formats)  # fmt: skip
+@command("print[/FMT] EXPR", "p", "inspect", completes="expression", more=formats)
 def print_(session: Session, text: str) -> None:
     """Show the value of an expression in the selected frame.
 
@@ -32,7 +33,7 @@ def print_(session: Session, text: str) -> None:
     session.print_value(expression, form, f"{expression} = ")
 
 
-@command("whatis", "ptype", usage="whatis EXPR", section="data", completes="expression")
+@command("whatis EXPR", "ptype", completes="expression")
 def whatis(session: Session, text: str) -> None:
     """Show the type of an expression."""
     if not text:
@@ -40,8 +41,7 @@ def whatis(session: Session, text: str) -> None:
     session.say(f"type = {type_of(session.debugger.evaluate(text, session.frame()))}")
 
 
-@command("display", usage="display[/FMT] [EXPR]", section="data", repeats=False,
-         completes="expression")  # fmt: skip
+@command("display[/FMT] [EXPR]", repeats=False, completes="expression")
 def display(session: Session, text: str) -> None:
     """Show an expression at each stop where its names have values. Without EXPR: show all now."""
     if not text:
@@ -56,14 +56,7 @@ def display(session: Session, text: str) -> None:
     session.show_displays()
 
 
-@command("undisplay", usage="undisplay [N …]", section="data", repeats=False)
-def undisplay(session: Session, text: str) -> None:
-    """Remove displays by number, or all of them."""
-    remove_displays(session, text)
-
-
-@command("set", usage="set NAME[…] = VALUE", section="data", repeats=False,
-         completes="expression")  # fmt: skip
+@command("set NAME[…] = VALUE", repeats=False, completes="expression")
 def set_(session: Session, text: str) -> None:
     """Change a tensor, a slice or an element; what depends on it is recomputed.
 

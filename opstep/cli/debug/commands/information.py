@@ -21,7 +21,7 @@ TOPICS: dict[str, Callable[[Session, str], None]] = {}
 SHORT = {"b": "breakpoints", "s": "stack", "f": "frame"}
 
 
-@command("info", "i", usage="info TOPIC", section="data", completes="topic")
+@command("info TOPIC", "i", section="data", completes="topic")
 def info(session: Session, text: str) -> None:
     """Show information about the selected frame, the run or the session.
 

@@ -8,7 +8,7 @@ from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
 
 
-@command("reload", usage="reload", section="editing", repeats=False)
+@command("reload", section="editing", repeats=False)
 def reload(session: Session, text: str) -> None:
     """Reload the program's file and continue from the start of the current graph.
 
@@ -31,7 +31,7 @@ def reload(session: Session, text: str) -> None:
     session.show_frame(session.frame())
 
 
-@command("edit", usage="edit [LINE]", section="editing", repeats=False, completes="place")
+@command("edit [LINE]", section="editing", repeats=False, completes="place")
 def edit(session: Session, text: str) -> None:
     """Open the file in the editor named by EDITOR; reload applies your changes."""
     import shutil
@@ -61,7 +61,7 @@ def editor() -> list[str]:
     return ["vi"]
 
 
-@command("view", usage="view [python|graph|auto]", section="stack", repeats=False)
+@command("view [python|graph|auto]", section="stack", repeats=False)
 def view(session: Session, text: str) -> None:
     """Show Python's lines or the graph's text in frames, and step by them; alone: the other one.
 
@@ -76,8 +76,7 @@ def view(session: Session, text: str) -> None:
         session.show_frame(session.select(0))
 
 
-@command("list", "l", usage="list [LOCATION|FIRST,LAST|-]", section="stack", then="list",
-         completes="place")  # fmt: skip
+@command("list [LOCATION|FIRST,LAST|-]", "l", section="stack", then="list", completes="place")
 def list_(session: Session, text: str) -> None:
     """Show ten lines around a location, or the next ten; list - shows the previous ten.
 

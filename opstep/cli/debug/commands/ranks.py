@@ -20,8 +20,7 @@ from opstep.runtime.ir.shards import replicas
 MOST = 40  # lines of a comparison
 
 
-@command("compare", usage="compare [NAME …] [over AXIS …]", section="data",
-         completes="expression")  # fmt: skip
+@command("compare [NAME …] [over AXIS …]", section="data", completes="expression")
 def compare(session: Session, text: str) -> None:
     """Compare tensors bit by bit over ranks; alone all params and states.
 

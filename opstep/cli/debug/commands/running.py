@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from opstep.cli.debug.locations import line_of, locate
-from opstep.cli.debug.registry import Refused, command
+from opstep.cli.debug.registry import GRAPHS, Refused
 from opstep.cli.debug.session import Session
 from opstep.cli.debug.words import count
+
+command = partial(GRAPHS.command, section="running")
 
 
 def alive(session: Session) -> None:
@@ -15,7 +19,7 @@ def alive(session: Session) -> None:
         raise Refused("the run has ended", f"{back}run starts again")
 
 
-@command("run", "r", usage="run", section="running", repeats=False)
+@command("run", "r", repeats=False)
 def run(session: Session, text: str) -> None:
     """Run from the start to the first stop.
 
@@ -25,7 +29,7 @@ def run(session: Session, text: str) -> None:
     begin(session, at_entry=False)
 
 
-@command("start", usage="start", section="running", repeats=False)
+@command("start", repeats=False)
 def start(session: Session, text: str) -> None:
     """Start the program, or restart it, and stop at the first statement."""
     begin(session, at_entry=True)
@@ -38,7 +42,7 @@ def begin(session: Session, at_entry: bool) -> None:
     session.go(debugger.restart if again else debugger.start)
 
 
-@command("continue", "c", "fg", usage="continue [N]", section="running")
+@command("continue [N]", "c", "fg")
 def continue_(session: Session, text: str) -> None:
     """Continue until something stops the run.
 
@@ -64,31 +68,31 @@ def moves(session: Session, text: str, move: str, granularity: str = "statement"
     session.go(lambda: debugger.go(move, thread, granularity), count(text))
 
 
-@command("next", "n", usage="next [N]", section="running")
+@command("next [N]", "n")
 def next_(session: Session, text: str) -> None:
     """Run one statement, stepping over calls of graphs. N: repeat N times."""
     moves(session, text, "over")
 
 
-@command("step", "s", usage="step [N]", section="running")
+@command("step [N]", "s")
 def step(session: Session, text: str) -> None:
     """Run one statement, stepping into calls of graphs and loops."""
     moves(session, text, "in")
 
 
-@command("nexti", "ni", usage="nexti [N]", section="running")
+@command("nexti [N]", "ni")
 def nexti(session: Session, text: str) -> None:
     """Run one kernel launch, stepping over calls; an op may have several."""
     moves(session, text, "over", "instruction")
 
 
-@command("stepi", "si", usage="stepi [N]", section="running")
+@command("stepi [N]", "si")
 def stepi(session: Session, text: str) -> None:
     """Run one kernel launch, stepping into calls; an op may have several."""
     moves(session, text, "in", "instruction")
 
 
-@command("finish", "fin", usage="finish", section="running")
+@command("finish", "fin")
 def finish(session: Session, text: str) -> None:
     """Run until the selected frame returns, and show what it returned."""
     alive(session)
@@ -98,7 +102,7 @@ def finish(session: Session, text: str) -> None:
     session.go(lambda: session.debugger.go("out"), levels)
 
 
-@command("until", "u", usage="until [LOCATION]", section="running", completes="place")
+@command("until [LOCATION]", "u", completes="place")
 def until(session: Session, text: str) -> None:
     """Like next, but at the end of an iteration run to the end of the loop.
 
@@ -111,7 +115,7 @@ def until(session: Session, text: str) -> None:
     session.go(lambda: session.debugger.go("until"))
 
 
-@command("advance", usage="advance LOCATION", section="running", completes="place")
+@command("advance LOCATION", completes="place")
 def advance(session: Session, text: str) -> None:
     """Run to a line or to the start of a graph."""
     alive(session)
@@ -121,7 +125,7 @@ def advance(session: Session, text: str) -> None:
     session.go(lambda: session.debugger.run_to(where.path, where.line))
 
 
-@command("jump", "j", usage="jump LOCATION", section="running", repeats=False, completes="place")
+@command("jump LOCATION", "j", repeats=False, completes="place")
 def jump(session: Session, text: str) -> None:
     """Go to another line without running anything in between.
 
@@ -139,7 +143,7 @@ def jump(session: Session, text: str) -> None:
     session.go(lambda: session.debugger.goto(targets[0].number))
 
 
-@command("restart", usage="restart [frame [N]]", section="running", repeats=False)
+@command("restart [frame [N]]", repeats=False)
 def restart(session: Session, text: str) -> None:
     """Go back to the start of the selected frame, or of frame N. Nothing is lost."""
     words = text.split()
@@ -157,25 +161,25 @@ def backwards(session: Session, move, times: int = 1) -> None:
     session.go(move, times)
 
 
-@command("reverse-next", "rn", usage="reverse-next [N]", section="backwards")
+@command("reverse-next [N]", "rn", section="backwards")
 def reverse_next(session: Session, text: str) -> None:
     """Step back to the previous statement, over calls of graphs."""
     backwards(session, lambda: session.debugger.go("back", session.thread), count(text))
 
 
-@command("reverse-step", "rs", usage="reverse-step [N]", section="backwards")
+@command("reverse-step [N]", "rs", section="backwards")
 def reverse_step(session: Session, text: str) -> None:
     """Step back to the previous statement, into calls of graphs from their end."""
     backwards(session, lambda: session.debugger.go("back_in"), count(text))
 
 
-@command("reverse-continue", "rc", usage="reverse-continue", section="backwards")
+@command("reverse-continue", "rc", section="backwards")
 def reverse_continue(session: Session, text: str) -> None:
     """Run backwards until something stops the run, or to its start."""
     backwards(session, lambda: session.debugger.go("reverse_continue"))
 
 
-@command("reverse-finish", usage="reverse-finish", section="backwards")
+@command("reverse-finish", section="backwards")
 def reverse_finish(session: Session, text: str) -> None:
     """Step back to where the current graph was called."""
     backwards(session, lambda: session.debugger.go("back_out"))

@@ -14,7 +14,7 @@ Find = Callable[[str], tuple[list[str], str, int]]
 PAGE = 10  # lines of list
 
 
-@shared("backtrace", "bt", "where", usage="backtrace [N]", section="stack")
+@shared("backtrace [N]", "bt", "where", section="stack")
 def backtrace(session: Standing, text: str) -> None:
     """Show the frames: calls of graphs, iterations of loops, functions of Python.
 
@@ -40,13 +40,13 @@ def selected(session: Standing, number: int) -> None:
     session.show_frame(frame, heading=False)
 
 
-@shared("frame", "f", usage="frame [N]", section="stack")
+@shared("frame [N]", "f", section="stack")
 def frame(session: Standing, text: str) -> None:
     """Select frame N, or show the selected one. Expressions are evaluated in it."""
     selected(session, count(text, session.frame().number))
 
 
-@shared("up", usage="up [N]", section="stack")
+@shared("up [N]", section="stack")
 def up(session: Standing, text: str) -> None:
     """Select the frame that called this one."""
     number, last = session.frame().number, len(session.frames()) - 1
@@ -55,7 +55,7 @@ def up(session: Standing, text: str) -> None:
     selected(session, min(number + count(text), last))
 
 
-@shared("down", "do", usage="down [N]", section="stack")
+@shared("down [N]", "do", section="stack")
 def down(session: Standing, text: str) -> None:
     """Select the frame that this one called."""
     number = session.frame().number

@@ -8,7 +8,7 @@ from opstep.cli.debug.session import Session
 from opstep.cli.debug.words import count, numbers
 
 
-@command("thread", "t", usage="thread [N|off|apply …]", section="stack", repeats=False)
+@command("thread [N|off|apply …]", "t", section="stack", repeats=False)
 def thread(session: Session, text: str) -> None:
     """Select stream N, or rank N, and show its next op, or its last one. Steps follow its ops.
 
@@ -41,7 +41,7 @@ def of_ranks(session: Session) -> RankSession:
     raise Refused("one rank is debugged", "opstep debug FILE --ranks N debugs several")
 
 
-@command("rank", usage="rank [N]", section="stack", repeats=False)
+@command("rank [N]", section="stack", repeats=False)
 def rank(session: Session, text: str) -> None:
     """Select rank N of several, and show where it stands."""
     session = of_ranks(session)

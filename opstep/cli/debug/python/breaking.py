@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from opstep.cli.debug.python.places import locate
 from opstep.cli.debug.python.points import Entry
 from opstep.cli.debug.python.session import PythonSession
@@ -9,7 +11,7 @@ from opstep.cli.debug.registry import PYTHON, Refused
 from opstep.cli.debug.words import numbers, split_if
 from opstep.runtime.ir.diagnostics import did_you_mean, visible
 
-command = PYTHON.command
+command = partial(PYTHON.command, section="breakpoints", repeats=False)
 _CATCHES = {"nan": "nan-origin", "inf": "inf-origin"}  # our words for filters
 
 
@@ -31,8 +33,7 @@ def at(entry: Entry) -> str:
     return f"on {entry.place}" + ", in any module" * is_function
 
 
-@command("break", "b", "br", usage="break [LOCATION] [if EXPR]", section="breakpoints",
-         repeats=False, completes="place")  # fmt: skip
+@command("break [LOCATION] [if EXPR]", "b", "br", completes="place")
 def break_(session: PythonSession, text: str) -> None:
     """Stop before a line, at the start of a function, or after an op of PyTorch.
 
@@ -45,15 +46,13 @@ def break_(session: PythonSession, text: str) -> None:
     set_break(session, text, temporary=False)
 
 
-@command("tbreak", "tb", usage="tbreak [LOCATION] [if EXPR]", section="breakpoints",
-         repeats=False, completes="place")  # fmt: skip
+@command("tbreak [LOCATION] [if EXPR]", "tb", completes="place")
 def tbreak(session: PythonSession, text: str) -> None:
     """Like break, but the breakpoint is deleted after its first stop."""
     set_break(session, text, temporary=True)
 
 
-@command("watch", usage="watch EXPR [if EXPR]", section="breakpoints", repeats=False,
-         completes="expression")  # fmt: skip
+@command("watch EXPR [if EXPR]", completes="expression")
 def watch(session: PythonSession, text: str) -> None:
     """Stop where a variable has another value, or where an expression turns true.
 
@@ -77,30 +76,7 @@ def watch(session: PythonSession, text: str) -> None:
     session.say(visible(f"{entry.title} {entry.number}: {expression}"))
 
 
-def chosen(session: PythonSession, text: str) -> list[Entry]:
-    """By number; without any, all."""
-    if not text.strip():
-        return list(session.points.entries.values())
-    return [session.points.get(number) for number in dict.fromkeys(numbers(text))]
-
-
-@command("delete", "d", usage="delete [N …]", section="breakpoints", repeats=False,
-         completes="breakpoint")  # fmt: skip
-def delete(session: PythonSession, text: str) -> None:
-    """Delete breakpoints by number (2, 4-6), or all of them. delete display N: a display."""
-    if text.split()[:1] == ["display"]:
-        remove_displays(session, text.partition("display")[2])
-        return
-    session.points.remove(chosen(session, text))
-
-
-def remove_displays(session: PythonSession, text: str) -> None:
-    for number in numbers(text) or list(session.displays):
-        if session.displays.pop(number, None) is None:
-            raise Refused(f"there is no display {number}", "info display lists them")
-
-
-@command("clear", usage="clear [LOCATION]", section="breakpoints", repeats=False, completes="place")
+@command("clear [LOCATION]", completes="place")
 def clear(session: PythonSession, text: str) -> None:
     """Delete the breakpoints at a location, by default the current line."""
     place = locate(session, text)
@@ -112,29 +88,7 @@ def clear(session: PythonSession, text: str) -> None:
     session.say(f"Deleted {', '.join(str(e.number) for e in found)}.")
 
 
-def switch(session: PythonSession, text: str, on: bool) -> None:
-    found = chosen(session, text)
-    for entry in found:
-        entry.enabled = on
-    session.points.send(found)
-
-
-@command("enable", usage="enable [N …]", section="breakpoints", repeats=False,
-         completes="breakpoint")  # fmt: skip
-def enable(session: PythonSession, text: str) -> None:
-    """Enable breakpoints by number, or all of them."""
-    switch(session, text, True)
-
-
-@command("disable", usage="disable [N …]", section="breakpoints", repeats=False,
-         completes="breakpoint")  # fmt: skip
-def disable(session: PythonSession, text: str) -> None:
-    """Disable breakpoints by number, or all of them, without deleting them."""
-    switch(session, text, False)
-
-
-@command("condition", usage="condition N [EXPR]", section="breakpoints", repeats=False,
-         completes="breakpoint expression")  # fmt: skip
+@command("condition N [EXPR]", completes="breakpoint expression")
 def condition(session: PythonSession, text: str) -> None:
     """Set the condition of breakpoint N, or remove it."""
     word, _, expression = text.strip().partition(" ")
@@ -146,8 +100,7 @@ def condition(session: PythonSession, text: str) -> None:
     session.points.send([entry])
 
 
-@command("catch", usage="catch [KIND] [off]", section="breakpoints", repeats=False,
-         completes="filter")  # fmt: skip
+@command("catch [KIND] [off]", completes="filter")
 def catch(session: PythonSession, text: str) -> None:
     """Stop at exceptions, NaNs or infinities; alone: list what can be caught.
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from opstep.cli.common import amount
 from opstep.cli.debug.commands.stack import show_lines
-from opstep.cli.debug.python.breaking import listed, remove_displays
+from opstep.cli.debug.python.breaking import listed
 from opstep.cli.debug.python.places import locate
 from opstep.cli.debug.python.session import PythonSession
 from opstep.cli.debug.registry import PYTHON, Refused
 from opstep.cli.debug.words import count
 from opstep.runtime.ir.diagnostics import visible
 
-command = PYTHON.command
+command = partial(PYTHON.command, section="data")
 _MOST_OPS = 2000  # of a line that are shown
 
 
-@command("print", "p", "inspect", usage="print EXPR", section="data", completes="expression")
+@command("print EXPR", "p", "inspect", completes="expression")
 def print_(session: PythonSession, text: str) -> None:
     """Show the value of an expression of Python in the selected frame; of a tensor its statistics.
 
@@ -26,7 +27,7 @@ def print_(session: PythonSession, text: str) -> None:
     session.print_value(expression(text, "print x.shape"), f"{text} = ")
 
 
-@command("pp", usage="pp EXPR", section="data", completes="expression")
+@command("pp EXPR", completes="expression")
 def pp(session: PythonSession, text: str) -> None:
     """Show the value of an expression as pprint writes it."""
     written = f"__import__('pprint').pprint(({expression(text, 'pp vars(self)')}))"
@@ -40,7 +41,7 @@ def expression(text: str, example: str) -> str:
     return text
 
 
-@command("!", usage="! STATEMENT", section="data", completes="expression")
+@command("! STATEMENT", completes="expression")
 def python(session: PythonSession, text: str) -> None:
     """Run a statement of Python in the selected frame, or show an expression's value.
 
@@ -52,14 +53,14 @@ def python(session: PythonSession, text: str) -> None:
         session.say(visible(line))
 
 
-@command("whatis", "ptype", usage="whatis EXPR", section="data", completes="expression")
+@command("whatis EXPR", "ptype", completes="expression")
 def whatis(session: PythonSession, text: str) -> None:
     """Show the type of an expression."""
     kind = session.evaluate(expression(text, "whatis x[0]")).get("type")
     session.say(f"type = {visible(str(kind or 'not known'))}")
 
 
-@command("display", usage="display [EXPR]", section="data", repeats=False, completes="expression")
+@command("display [EXPR]", repeats=False, completes="expression")
 def display(session: PythonSession, text: str) -> None:
     """Show an expression at each stop where it can be evaluated. Without EXPR: show all now."""
     if text:
@@ -68,14 +69,7 @@ def display(session: PythonSession, text: str) -> None:
         session.show_displays()
 
 
-@command("undisplay", usage="undisplay [N …]", section="data", repeats=False)
-def undisplay(session: PythonSession, text: str) -> None:
-    """Remove displays by number, or all of them."""
-    remove_displays(session, text)
-
-
-@command("list", "l", usage="list [LOCATION|FIRST,LAST|-]", section="stack", then="list",
-         completes="place")  # fmt: skip
+@command("list [LOCATION|FIRST,LAST|-]", "l", section="stack", then="list", completes="place")
 def list_(session: PythonSession, text: str) -> None:
     """Show ten lines around a location, or the next ten; list - shows the previous ten.
 
@@ -91,7 +85,7 @@ def list_(session: PythonSession, text: str) -> None:
     show_lines(session, text, find)
 
 
-@command("disassemble", "disas", usage="disassemble", section="stack", repeats=False)
+@command("disassemble", "disas", section="stack", repeats=False)
 def disassemble(session: PythonSession, text: str) -> None:
     """Show the ops of PyTorch that the selected frame's line ran last, with their results.
 
@@ -112,7 +106,7 @@ def disassemble(session: PythonSession, text: str) -> None:
             session.say(f"{marker} {visible(str(one['instruction']))}")
 
 
-@command("thread", "t", usage="thread [N]", section="stack", repeats=False, completes="thread")
+@command("thread [N]", "t", section="stack", repeats=False, completes="thread")
 def thread(session: PythonSession, text: str) -> None:
     """Select thread N of info threads, and show where it stands. Steps follow it."""
     found = list(session.threads())
@@ -127,7 +121,7 @@ def thread(session: PythonSession, text: str) -> None:
 # --- info ---
 
 
-@command("info", "i", usage="info TOPIC", section="data", completes="topic")
+@command("info TOPIC", "i", completes="topic")
 def info(session: PythonSession, text: str) -> None:
     """Show information: locals, args, globals, breakpoints, display, threads or catch."""
     word = text.split()[0] if text else ""

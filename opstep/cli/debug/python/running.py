@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from opstep.cli.debug.python.places import Place, locate
@@ -11,25 +12,25 @@ from opstep.cli.debug.registry import PYTHON, Refused
 from opstep.cli.debug.showing import shown_path
 from opstep.cli.debug.words import count
 
-command = PYTHON.command
+command = partial(PYTHON.command, section="running")
 
 BACK = "Back to "  # begins the labels of targets in the past
 _TURN = re.compile(r"\b(step|iteration) +(\d+)\b")
 
 
-@command("run", "r", usage="run", section="running", repeats=False)
+@command("run", "r", repeats=False)
 def run(session: PythonSession, text: str) -> None:
     """Run the script from its start to the first stop. If it runs already, it is ended first."""
     session.launch(at_entry=False)
 
 
-@command("start", usage="start", section="running", repeats=False)
+@command("start", repeats=False)
 def start(session: PythonSession, text: str) -> None:
     """Start the script, or restart it, and stop at its first line."""
     session.launch(at_entry=True)
 
 
-@command("continue", "c", "cont", usage="continue", section="running")
+@command("continue", "c", "cont")
 def continue_(session: PythonSession, text: str) -> None:
     """Continue until something stops the script. Before its start: run."""
     if session.has_run:
@@ -38,25 +39,25 @@ def continue_(session: PythonSession, text: str) -> None:
         session.launch(at_entry=False)
 
 
-@command("next", "n", usage="next [N]", section="running")
+@command("next [N]", "n")
 def next_(session: PythonSession, text: str) -> None:
     """Run one line, stepping over calls. N: repeat N times. Before the start: start."""
     moves(session, "next", text)
 
 
-@command("step", "s", usage="step [N]", section="running")
+@command("step [N]", "s")
 def step(session: PythonSession, text: str) -> None:
     """Run one line, stepping into calls of functions in files of yours. Before the start: start."""
     moves(session, "stepIn", text)
 
 
-@command("stepi", "si", usage="stepi [N]", section="running")
+@command("stepi [N]", "si")
 def stepi(session: PythonSession, text: str) -> None:
     """Run to the end of the next op of PyTorch, in functions that are called or a backward, too."""
     by_ops(session, "stepIn", text)
 
 
-@command("nexti", "ni", usage="nexti [N]", section="running")
+@command("nexti [N]", "ni")
 def nexti(session: PythonSession, text: str) -> None:
     """Run to the end of the next op of PyTorch that no function runs which this one calls."""
     by_ops(session, "next", text)
@@ -77,7 +78,7 @@ def moves(session: PythonSession, move: str, text: str) -> None:
         session.launch(at_entry=True)
 
 
-@command("finish", "fin", usage="finish", section="running")
+@command("finish", "fin")
 def finish(session: PythonSession, text: str) -> None:
     """Run until the selected frame returns, and show what it returned."""
     levels = session.frame().number + 1
@@ -91,7 +92,7 @@ def finish(session: PythonSession, text: str) -> None:
                 session.say_value(f"{name} returned ", str(found["value"]))
 
 
-@command("until", "u", "unt", usage="until [LOCATION]", section="running", completes="place")
+@command("until [LOCATION]", "u", "unt", completes="place")
 def until(session: PythonSession, text: str) -> None:
     """Like next, but go on where a line above follows, so that a loop runs to its end.
 
@@ -103,7 +104,7 @@ def until(session: PythonSession, text: str) -> None:
     session.go_past()
 
 
-@command("advance", usage="advance LOCATION", section="running", completes="place")
+@command("advance LOCATION", completes="place")
 def advance(session: PythonSession, text: str) -> None:
     """Run to a line or to the start of a function, or to the next stop before."""
     session.alive()
@@ -114,7 +115,7 @@ def advance(session: PythonSession, text: str) -> None:
         session.go("continue")
 
 
-@command("jump", "j", usage="jump LINE", section="running", repeats=False, completes="place")
+@command("jump LINE", "j", repeats=False, completes="place")
 def jump(session: PythonSession, text: str) -> None:
     """Go to another line of this function without running anything in between.
 
@@ -144,25 +145,25 @@ def backwards(session: PythonSession, move: str, text: str = "") -> None:
     session.go(move, count(text))
 
 
-@command("reverse-next", "rn", usage="reverse-next [N]", section="backwards")
+@command("reverse-next [N]", "rn", section="backwards")
 def reverse_next(session: PythonSession, text: str) -> None:
     """Step back to the previous line of this function, or to the one that called it."""
     backwards(session, "stepBack", text)
 
 
-@command("reverse-step", "rs", usage="reverse-step [N]", section="backwards")
+@command("reverse-step [N]", "rs", section="backwards")
 def reverse_step(session: PythonSession, text: str) -> None:
     """The same as reverse-next: the protocol has one step back."""
     backwards(session, "stepBack", text)
 
 
-@command("reverse-continue", "rc", usage="reverse-continue", section="backwards")
+@command("reverse-continue", "rc", section="backwards")
 def reverse_continue(session: PythonSession, text: str) -> None:
     """Go back to the last breakpoint, or to the start of what is recorded."""
     backwards(session, "reverseContinue")
 
 
-@command("back", usage="back [LOCATION] [step N] [iteration N]", section="backwards")
+@command("back [LOCATION] [step N] [iteration N]", section="backwards")
 def back(session: PythonSession, text: str) -> None:
     """Go back to the last time that a line ran; to this one, where no location is given.
 

@@ -99,6 +99,10 @@ class PythonSession(Standing):
                 self.warn(entry)
         self.send_filters()
 
+    def changed(self, entries: list[Entry]) -> None:
+        """Gives the adapter these breakpoints as they are now."""
+        self.points.send(entries)
+
     def warn(self, entry: Entry) -> None:
         """Of what the adapter says of a breakpoint."""
         if entry.message:

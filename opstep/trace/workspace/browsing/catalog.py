@@ -1,17 +1,76 @@
-"""What can be asked of a workspace: its tables and views, and names of what it holds."""
+"""What can be asked of a workspace: its tables and views, names of what it holds, and questions to
+begin with, those of docs/workspace.md, about the last run of a file.
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opstep.trace.workspace import query
-from opstep.trace.workspace.browsing.examples import EXAMPLES
 from opstep.trace.workspace.runs import read_runs
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import PATIENCE_S, open_reading
 from opstep.trace.workspace.views import VIEWS
+
+
+class Example(NamedTuple):
+    title: str
+    what: str
+    sql: str
+
+
+_LAST = "(select max(id) from runs)"
+
+EXAMPLES = (
+    Example("Runs", "What ran, and how it ended.",
+            "select id, key, began, status, graph, device, steps, seconds\n"
+            "from runs order by id desc"),
+    Example("Where did the first NaN come from?",
+            "The earliest op of the first step in which a NaN or an infinity was seen.",
+            "select run, step, statement, nan, posinf, neginf, count, verdict,\n"
+            "  file, line, site, value\nfrom first_bad"),
+    Example("Which lines took the time?", "All ops of a line together.",
+            "select statement, sum(total_ns) as total_ns,\n"
+            "  sum(executions) as executions, file, line\n"
+            f"from slowest_ops where run = {_LAST}\n"
+            "group by file, line order by total_ns desc limit 20"),
+    Example("How did the metrics go?", "A row per step; plot value over step, by name.",
+            f"select step, name, value from metrics\nwhere run = {_LAST}\norder by step, name"),
+    Example("A tensor step by step", "Put the name of your tensor in place of loss.",
+            "select step, mean, std, absmax, nan from stat_history\n"
+            f"where run = {_LAST} and value = 'loss'"),
+    Example("What grew most?", "From the first step to the last, by greatest magnitude.",
+            "select o.site, a.absmax as first, b.absmax as last, o.file, o.line\n"
+            "from runs as r\n"
+            "join stats as a on a.run = r.id and a.step = 0\n"
+            "join stats as b on b.run = r.id and b.step = r.steps - 1\n"
+            "  and b.op = a.op and b.result = a.result\n"
+            "join ops as o on o.run = r.id and o.op = a.op\n"
+            f"where r.id = {_LAST} and a.absmax > 0\n"
+            "order by b.absmax / a.absmax desc limit 20"),
+    Example("Dead relus", "More than 95 % of what they gave was 0.",
+            "select o.site, s.step, round(1.0 * s.zero / s.count, 4) as dead, o.file, o.line\n"
+            "from ops as o join stats as s on s.run = o.run and s.op = o.op\n"
+            f"where o.run = {_LAST} and o.name = 'relu' and s.zero > 0.95 * s.count"),
+    Example("Where do the last two runs diverge?",
+            "The first ops whose statistics are not the same in both.",
+            "select c.step, c.value, c.mean, c.other_mean, o.file, c.line, c.site\n"
+            "from run_compare as c join ops as o on o.run = c.run and o.op = c.op\n"
+            f"where c.run = {_LAST}\n"
+            "  and c.other = (select id from runs order by id desc limit 1 offset 1)\n"
+            "  and c.same = 0\norder by c.op limit 20"),
+    Example("What took the most memory?", "The op of each run while which most was in use.",
+            "select run, statement, live_bytes, arena_bytes, param_bytes, file, line, site\n"
+            "from memory_peak"),
+    Example("How busy was each stream?", "Time of kernels in each step.",
+            "select step, e.stream, sum(end_ns - start_ns) as busy_ns\n"
+            "from executions as e join ops as o using (run, op)\n"
+            f"where run = {_LAST} and e.stream >= 0 and o.fused_into is null\n"
+            "group by step, e.stream"),
+)  # fmt: skip
+
 
 _NAMES = {
     "op": "select distinct name from ops where op >= 0 order by 1 limit 300",

@@ -7,7 +7,7 @@ from typing import Any
 
 from opstep.editors.views import figure, figures_json
 from opstep.runtime.statistics import LOWEST
-from opstep.trace.workspace.browsing.json_records import program_path, run_json, tensor_json
+from opstep.trace.workspace.browsing.json_fields import program_path, run_json, tensor_json
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.runs import FIGURES
 from opstep.trace.workspace.views import BAD

@@ -109,9 +109,6 @@ class SavedScope(OfOneRank):
             raise InputError(f"nothing was kept of step {step}: there are {listed}")
         return SavedScope(self.ws, self.arrays, self._run, step)
 
-    def hint(self, name: str) -> str:
-        return ""
-
     def changed(self, changes: int) -> SavedScope:
         raise InputError("a workspace has no versions within a step", hint='w@-1, w@"last:3"')
 

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from opstep.runtime.expressions.formatting import bars
+from opstep.runtime.expressions.text import bars
 from opstep.trace.workspace.pages import words
 
 DATABASE = "data"  # its name in addresses, whatever the file is called
