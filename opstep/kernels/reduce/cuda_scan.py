@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import gcd
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
-from opstep.kernels.reduce.reduction import Fold
+from opstep.kernels.reduce.cuda_folding import exchange, held_as
+from opstep.kernels.reduce.scans import Running
+from opstep.kernels.reduce.states import GET, PUT
 from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_from, shuffle_up
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
@@ -30,37 +32,6 @@ MOST_PARTS = 1024
 LEAST = 2048  # elements of a part
 SHORT = 32  # elements of a row that a thread takes alone
 HELD = (32, 16)  # elements that a thread holds at most, by the numbers of a state
-
-
-class Running(NamedTuple):
-    """A fold of which every state is wanted, as functions of scalars.
-
-    A state is a number, or a pair of numbers as a tuple, in memory of the dtypes `state`.
-    ``start()`` is that of nothing, ``load(v, other, place)`` that of one element, of which a second
-    operand has `other`; ``combine(state, state)`` is associative. ``finish(v, other, before,
-    after)`` makes the element's result, or its two results as a tuple, of the states before it and
-    with it.
-    """
-
-    state: tuple[DType, ...]
-    start: Callable
-    load: Callable
-    combine: Callable
-    finish: Callable
-
-
-@cache
-def running(fold: Fold, exclusive: bool) -> Running:
-    """Of a CPU kernel's fold."""
-    term = fold.load
-
-    def load(v, other, place):
-        return term(v)
-
-    def finish(v, other, before, after):
-        return before if exclusive else after
-
-    return Running((fold.accumulator,), fold.start, load, fold.combine, finish)
 
 
 class Way(NamedTuple):
@@ -120,41 +91,6 @@ def _way(n: int, itemsize: int, held: int) -> Way:
     return Way(width, vectors, threads)
 
 
-# --- numbers and pairs of numbers, the latter in two arrays ---------------------------------------
-
-
-def _put_one(first, second, i, value):
-    first[i] = value
-
-
-def _put_two(first, second, i, value):
-    first[i], second[i] = value
-
-
-def _get_one(first, second, i):
-    return first[i]
-
-
-def _get_two(first, second, i):
-    return first[i], second[i]
-
-
-_PUT, _GET = (_put_one, _put_two), (_get_one, _get_two)
-
-
-@cache
-def exchange(shuffle: Intrinsic, pair: bool) -> Callable:
-    """The state of another thread of the warp."""
-
-    def one(state, other):
-        return shuffle(state, other)
-
-    def two(state, other):
-        return shuffle(state[0], other), shuffle(state[1], other)
-
-    return two if pair else one
-
-
 @cache
 def warp_scan(combine: Callable, pair: bool, lanes: int) -> Callable:
     up = exchange(shuffle_up, pair)
@@ -172,18 +108,11 @@ def warp_scan(combine: Callable, pair: bool, lanes: int) -> Callable:
     return inclusive_scan
 
 
-def _held_as(dtype: DType) -> Any:
-    """The type of a kernel's own arrays of such elements."""
-    if not dtype.is_float:
-        return np.int64
-    return np.float64 if dtype.itemsize == 8 else np.float32
-
-
 @cache
 def part_scanner(run: Running, lanes: int) -> Callable:
     """Puts the state before each part in the place of its fold: `lanes` threads a sequence."""
     start, combine, pair = run.start, run.combine, len(run.state) > 1
-    put, get, up = _PUT[pair], _GET[pair], exchange(shuffle_up, pair)
+    put, get, up = PUT[pair], GET[pair], exchange(shuffle_up, pair)
     inclusive_scan, from_lane = warp_scan(combine, pair, lanes), exchange(shuffle_from, pair)
 
     def scan_parts(partials, seconds, sequences, parts):
@@ -216,10 +145,10 @@ def row_kernels(
     width, vectors, threads = way
     warps, held, chunk = threads // LANES, width * vectors, way.chunk
     dual, pair, both = len(operands) > 1, len(run.state) > 1, len(results) > 1
-    of_v, of_other = _held_as(operands[0]), _held_as(operands[-1])
-    of_state, of_second = _held_as(run.state[0]), _held_as(run.state[-1])
-    of_result, of_another = _held_as(results[0]), _held_as(results[-1])
-    put, get, give = _PUT[pair], _GET[pair], _PUT[both]
+    of_v, of_other = held_as(operands[0]), held_as(operands[-1])
+    of_state, of_second = held_as(run.state[0]), held_as(run.state[-1])
+    of_result, of_another = held_as(results[0]), held_as(results[-1])
+    put, get, give = PUT[pair], GET[pair], PUT[both]
     up, inclusive_scan = exchange(shuffle_up, pair), warp_scan(combine, pair, LANES)
     vector_at, store, gathered = (
         Intrinsic("load", width),
@@ -329,7 +258,7 @@ def column_kernels(run: Running, results: int) -> tuple[Callable, Callable]:
     """(folds of parts, the scan): a thread a sequence, and part of it."""
     _, start, load, combine, finish = run
     pair = len(run.state) - 1
-    put, get, give = _PUT[pair], _GET[pair], _PUT[results - 1]
+    put, get, give = PUT[pair], GET[pair], PUT[results - 1]
 
     def locate(sequence, n, inner, reverse):
         """(first element, from one to the next)"""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.reduce import cuda_folds as gpu_folds
 from opstep.kernels.reduce import folds
-from opstep.kernels.reduce.cuda_folding import GpuFold, as_on_cpu
 from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
-from opstep.kernels.reduce.reduction import Fold, fold, group
+from opstep.kernels.reduce.folds import Fold
+from opstep.kernels.reduce.reduction import fold, group
 from opstep.kernels.reduce.row_sums import sum_rows
 from opstep.kernels.rules.axes import axes_of, volume
 from opstep.kernels.rules.pitfalls import sums_and
@@ -53,23 +52,18 @@ class Reduction(Op):
         return reduced(x, axes, keepdims)
 
     @classmethod
-    def cpu(cls, x, y, *, axes, keepdims, **attrs):
+    def cpu(cls, x, y, *, axes, keepdims):
         return fold(cls.fold_of(x.dtype), x, y, reduced_axes(x, axes))
 
     @staticmethod
-    def fold_of(dtype):
+    def fold_of(dtype, gpu: bool = False) -> Fold:
         raise TypeError("a reduction names its fold")
 
     @classmethod
-    def gpu_fold(cls, dtype, **attrs) -> GpuFold:
-        """How CUDA folds: as the CPU does, if a subclass does not say otherwise."""
-        return as_on_cpu(cls.fold_of(dtype))
-
-    @classmethod
-    def cuda(cls, x, y, *, axes, keepdims, **attrs):
-        how = cls.gpu_fold(x.dtype, **attrs)
+    def cuda(cls, x, y, *, axes, keepdims):
+        how = cls.fold_of(x.dtype, gpu=True)
         launches = gpu_reduce(how, x, y, reduced_axes(x, axes), folded(x, axes))
-        return launches or cls.cpu(x, y, axes=axes, keepdims=keepdims, **attrs)
+        return launches or cls.cpu(x, y, axes=axes, keepdims=keepdims)
 
     def flops(x, **attrs):
         return x.size
@@ -106,7 +100,6 @@ class sum(Reduction):
     source = "torch.sum, ONNX ReduceSum"
     faults = sums_and(over_axes)
     fold_of = staticmethod(folds.total)
-    gpu_fold = staticmethod(gpu_folds.total)
 
     def infer(x, *, axes, keepdims):
         y = reduced(x, axes, keepdims)
@@ -130,6 +123,7 @@ class mean(Reduction):
     formula = "sum(x) / count"
     source = "torch.mean, ONNX ReduceMean"
     faults = sums_and(over_axes, Rule("0 / 0: the mean of no elements", lambda x, **_: x.size == 0))
+    fold_of = staticmethod(folds.average)
 
     def oracle(x, *, axes, keepdims):
         with np.errstate(all="ignore"):
@@ -137,11 +131,7 @@ class mean(Reduction):
             return np.divide(total, float(folded(x, axes)))
 
     def cpu(x, y, *, axes, keepdims):
-        return _sums(folds.average, x, y, axes, folded(x, axes))
-
-    @classmethod
-    def gpu_fold(cls, dtype):
-        return gpu_folds.average
+        return _sums(folds.average(x.dtype), x, y, axes, folded(x, axes))
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (gy,) = operands, grads
@@ -209,7 +199,6 @@ class max(_Extreme):
     signature = "max(x: N, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.amax, ONNX ReduceMax"
     fold_of = staticmethod(folds.largest)
-    gpu_fold = staticmethod(gpu_folds.largest)
 
     def oracle(x, *, axes, keepdims):
         return _extreme(np.max, x, axes, keepdims)
@@ -221,7 +210,6 @@ class min(_Extreme):
     signature = "min(x: N, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.amin, ONNX ReduceMin"
     fold_of = staticmethod(folds.smallest)
-    gpu_fold = staticmethod(gpu_folds.smallest)
 
     def oracle(x, *, axes, keepdims):
         return _extreme(np.min, x, axes, keepdims)
@@ -234,7 +222,6 @@ class any(Reduction):
     source = "torch.any"
     grad = None
     fold_of = staticmethod(folds.some)
-    gpu_fold = staticmethod(gpu_folds.some)
 
     def infer(x, *, axes, keepdims):
         return reduced(x, axes, keepdims).with_dtype(boolean)
@@ -250,7 +237,6 @@ class all(Reduction):
     source = "torch.all"
     grad = None
     fold_of = staticmethod(folds.every)
-    gpu_fold = staticmethod(gpu_folds.every)
     infer = any.infer
 
     def oracle(x, *, axes, keepdims):

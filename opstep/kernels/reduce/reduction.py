@@ -15,11 +15,11 @@ from math import prod
 from typing import NamedTuple
 
 from opstep.kernels.pointwise.broadcast import locate
+from opstep.kernels.reduce.folds import Fold, element, itself, result
 from opstep.kernels.reduce.runs import RUN
 from opstep.runtime.device.builtin import buffer_f64_512, offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.device.source import vectorised
-from opstep.runtime.ir.types import DType
 
 ROW = 8192  # a longer run is cut into rows of this length
 TILE = 512  # results that a column kernel accumulates side by side
@@ -27,27 +27,6 @@ WORK = 32768  # elements worth a lane of their own
 BLOCKS = 256  # at most so many blocks for one result
 PART = 512  # rows that are folded in order, where those of a column are more
 FEW = 32  # results from which on their own number is parallelism enough
-
-
-class Fold(NamedTuple):
-    """A reduction as functions of scalars, in plain Python.
-
-    ``start()`` begins the accumulator, ``load(v)`` makes a term of an element v, ``combine(acc,
-    term)`` adds it, ``finish(acc, count)`` gives the result from the accumulator and an integer.
-    `accumulator` is the dtype in which it is kept in
-    memory. Where the order of terms matters, as for sums of floats, ``together(terms, n)`` is what
-    `combine` makes of a run of f64 terms, in an order of its own. If the fold is `in_order`,
-    columns are folded in the order that `order_of` gives, which other kernels repeat.
-    """
-
-    name: str
-    accumulator: DType
-    start: Callable
-    load: Callable
-    combine: Callable
-    finish: Callable
-    together: Callable | None = None
-    in_order: bool = False
 
 
 class Groups(NamedTuple):
@@ -132,12 +111,25 @@ def order_of(rows: int, n: int) -> Order:
 FEW_TERMS = 8  # of a run: folded one by one
 
 
-def _run(load, combine, together):
+@cache
+def _stepper(fold: Fold) -> Callable:
+    """(state, an element) -> the state with it."""
+    load, widen, combine = fold.load, fold.widen, fold.combine
+
+    def step(state, v):
+        return combine(state, widen(load(v, v, 0)))
+
+    return step
+
+
+def _run(fold: Fold) -> Callable:
     """A function that folds n neighbouring elements."""
+    load, widen, combine, together = fold.load, fold.widen, fold.combine, fold.together
+    step = _stepper(fold)
 
     def run(x, n, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
         for j in range(n):
-            acc = combine(acc, load(x[j]))
+            acc = step(acc, x[j])
         return acc
 
     if together is None:
@@ -147,12 +139,12 @@ def _run(load, combine, together):
         terms = buffer_f64_512()
         if n <= FEW_TERMS:
             for j in range(n):
-                acc = combine(acc, load(x[j]))
+                acc = step(acc, x[j])
         else:
             for first in range(0, n, RUN):
                 count = min(RUN, n - first)
                 for j in range(count):
-                    terms[j] = load(x[first + j])
+                    terms[j] = widen(load(x[first + j], 0.0, 0))
                 acc = combine(acc, together(terms, count))
         return acc
 
@@ -160,9 +152,9 @@ def _run(load, combine, together):
 
 
 @cache
-def rows_kernel(name, start, load, combine, finish, together):
+def rows_kernel(fold: Fold) -> Callable:
     """One unit folds one block of rows of one result."""
-    run = _run(load, combine, together)
+    start, finish, run = fold.start, fold.finish, _run(fold)
 
     def kernel(
         x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
@@ -176,19 +168,22 @@ def rows_kernel(name, start, load, combine, finish, together):
             for r in range(first, min(first + per, rows)):
                 p = base + locate(r, row_sizes, row_strides, axes)
                 acc = run(offset(x, p), last if r == rows - 1 else n, acc)
-            y[unit] = finish(acc, count)
+            y[unit] = finish(acc, count, count)
 
-    kernel.__name__ = name
+    kernel.__name__ = fold.name
     return kernel
 
 
 @cache
-def columns_kernel(name, start, load, combine, finish):
-    """One unit folds one block of rows of one tile of neighbouring results."""
+def columns_kernel(fold: Fold) -> Callable:
+    """One unit folds one block of rows of one tile of neighbouring results: of each `together`
+    rows, which fill the tile, what stands there; and these at the end.
+    """
+    start, combine, finish, step = fold.start, fold.combine, fold.finish, _stepper(fold)
 
     def kernel(
         x, y, tiles, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        rows, per, blocks, n, width, count, lo, hi, lane,
+        rows, per, blocks, n, width, together, count, lo, hi, lane,
     ):  # fmt: skip
         acc = offset(tiles, lane * width)
         across = (n + width - 1) // width
@@ -197,57 +192,22 @@ def columns_kernel(name, start, load, combine, finish):
             column = (unit - block * across) * width
             i = block // blocks
             first = (block - i * blocks) * per
+            end = min(first + per, rows)
             base = locate(i, kept_sizes, kept_strides, kept) + column
             w = min(width, n - column)
-            for j in range(w):
-                acc[j] = start()
-            for r in range(first, min(first + per, rows)):
-                p = base + locate(r, row_sizes, row_strides, axes)
-                for j in range(w):
-                    acc[j] = combine(acc[j], load(x[p + j]))
-            for j in range(w):
-                y[block * n + column + j] = finish(acc[j], count)
-
-    kernel.__name__ = name
-    return kernel
-
-
-@cache
-def narrow_kernel(name, start, load, combine, finish):
-    """Columns so few that several rows, which are neighbours, fill a tile; it is folded last."""
-
-    def kernel(x, y, tiles, kept_sizes, kept_strides, kept, rows, per, blocks, n, width, count,
-               lo, hi, lane):  # fmt: skip
-        acc = offset(tiles, lane * width)
-        together = width // n
-        for block in range(lo, hi):
-            i = block // blocks
-            first = (block - i * blocks) * per
-            end = min(first + per, rows)
-            base = locate(i, kept_sizes, kept_strides, kept)
-            for j in range(together * n):
+            for j in range(together * w):
                 acc[j] = start()
             for r in range(first, end, together):
-                p = base + r * n
-                for j in range(min(together, end - r) * n):
-                    acc[j] = combine(acc[j], load(x[p + j]))
-            for j in range(n, together * n):
-                acc[j % n] = combine(acc[j % n], acc[j])
-            for j in range(n):
-                y[block * n + j] = finish(acc[j], count)
+                p = base + locate(r, row_sizes, row_strides, axes)
+                for j in range(min(together, end - r) * w):
+                    acc[j] = step(acc[j], x[p + j])
+            for j in range(w, together * w):
+                acc[j % w] = combine(acc[j % w], acc[j])
+            for j in range(w):
+                y[block * n + column + j] = finish(acc[j], count, count)
 
-    kernel.__name__ = name
+    kernel.__name__ = fold.name
     return kernel
-
-
-def passed(term):
-    """The `load` of a second launch: its elements are accumulators already."""
-    return term
-
-
-def unfinished(acc, count):
-    """The `finish` of a first launch."""
-    return acc
 
 
 def fold(fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int = 0) -> list[Launch]:
@@ -266,39 +226,32 @@ def fold(fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int =
     blocks = max(1, -(-g.rows // per)) if per else 1
     if blocks == 1:
         return [_launch(fold, g, x, y, g.rows, 1, count)]
-    parts = Scratch(fold.accumulator, g.kept * blocks * (g.n if g.columns else 1))
-    first = fold._replace(finish=unfinished)
-    second = fold._replace(load=passed)
+    parts = Scratch(fold.state[0], g.kept * blocks * (g.n if g.columns else 1))
+    first, second = fold._replace(finish=result), fold._replace(load=element, widen=itself)
     if g.columns:
         rest = Groups(True, (g.kept,), (blocks * g.n,), (blocks,), (g.n,), g.n, g.n)
     else:
         rest = Groups(False, (g.kept,), (blocks,), (), (), blocks, blocks)
     return [
         _launch(first, g, x, parts, per, blocks, count),
-        _launch(second, rest, parts, y, rest.rows, 1, count),
+        _launch(second, rest, parts, y, rest.rows, 1, count, joins=True),
     ]
 
 
-def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int) -> Launch:
+def _launch(
+    fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, joins: bool = False
+) -> Launch:
+    """`joins`: what is folded are states."""
     about = (
         *(g.kept_sizes, g.kept_strides, len(g.kept_sizes)),
         *(g.row_sizes, g.row_strides, len(g.row_sizes)),
         *(g.rows, per, blocks, g.n),
     )
-    functions = (fold.name, fold.start, fold.load, fold.combine, fold.finish)
-    across = -(-g.n // TILE) if g.columns else 1
-    units = g.kept * blocks * across
+    units = g.kept * blocks * (-(-g.n // TILE) if g.columns else 1)
     grain = max(1, WORK // max(1, per * (min(TILE, g.n) if g.columns else g.n)))
     if not g.columns:
-        kernel = rows_kernel(*functions, fold.together)
-        args = (x, y, *about, g.last, count)
-        return Launch(kernel, *args, units=units, grain=grain)
-    tiles = Scratch(fold.accumulator, TILE, per_lane=True)
-    joins = fold.in_order and fold.load is passed  # the parts of a column
-    if not joins and g.row_strides == (g.n,) and order_of(per, g.n).together > 1:
-        kernel = narrow_kernel(*functions)
-        args = (x, y, tiles, *about[:3], g.rows, per, blocks, g.n, TILE, count)
-        return Launch(kernel, *args, units=units, grain=grain)
-    kernel = columns_kernel(*functions)
-    args = (x, y, tiles, *about, TILE, count)
-    return Launch(kernel, *args, units=units, grain=grain)
+        return Launch(rows_kernel(fold), x, y, *about, g.last, count, units=units, grain=grain)
+    apart = g.row_strides != (g.n,) or (joins and fold.in_order)  # the parts of a column
+    together = 1 if apart else order_of(per, g.n).together
+    args = (x, y, Scratch(fold.state[0], TILE, per_lane=True), *about, TILE, together, count)
+    return Launch(columns_kernel(fold), *args, units=units, grain=grain)
