@@ -111,25 +111,13 @@ def order_of(rows: int, n: int) -> Order:
 FEW_TERMS = 8  # of a run: folded one by one
 
 
-@cache
-def _stepper(fold: Fold) -> Callable:
-    """(state, an element) -> the state with it."""
-    load, widen, combine = fold.load, fold.widen, fold.combine
-
-    def step(state, v):
-        return combine(state, widen(load(v, v, 0)))
-
-    return step
-
-
 def _run(fold: Fold) -> Callable:
     """A function that folds n neighbouring elements."""
     load, widen, combine, together = fold.load, fold.widen, fold.combine, fold.together
-    step = _stepper(fold)
 
     def run(x, n, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
         for j in range(n):
-            acc = step(acc, x[j])
+            acc = combine(acc, widen(load(x[j], x[j], 0)))
         return acc
 
     if together is None:
@@ -139,12 +127,12 @@ def _run(fold: Fold) -> Callable:
         terms = buffer_f64_512()
         if n <= FEW_TERMS:
             for j in range(n):
-                acc = step(acc, x[j])
+                acc = combine(acc, widen(load(x[j], x[j], 0)))
         else:
             for first in range(0, n, RUN):
                 count = min(RUN, n - first)
                 for j in range(count):
-                    terms[j] = widen(load(x[first + j], 0.0, 0))
+                    terms[j] = widen(load(x[first + j], x[first], 0))
                 acc = combine(acc, together(terms, count))
         return acc
 
@@ -179,7 +167,8 @@ def columns_kernel(fold: Fold) -> Callable:
     """One unit folds one block of rows of one tile of neighbouring results: of each `together`
     rows, which fill the tile, what stands there; and these at the end.
     """
-    start, combine, finish, step = fold.start, fold.combine, fold.finish, _stepper(fold)
+    start, finish = fold.start, fold.finish
+    load, widen, combine = fold.load, fold.widen, fold.combine
 
     def kernel(
         x, y, tiles, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
@@ -200,7 +189,7 @@ def columns_kernel(fold: Fold) -> Callable:
             for r in range(first, end, together):
                 p = base + locate(r, row_sizes, row_strides, axes)
                 for j in range(min(together, end - r) * w):
-                    acc[j] = step(acc[j], x[p + j])
+                    acc[j] = combine(acc[j], widen(load(x[p + j], x[p + j], 0)))
             for j in range(w, together * w):
                 acc[j % w] = combine(acc[j % w], acc[j])
             for j in range(w):

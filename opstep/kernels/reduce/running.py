@@ -13,6 +13,7 @@ from opstep.kernels.reduce import folds
 from opstep.kernels.reduce.scan import Scan
 from opstep.kernels.reduce.scans import Running
 from opstep.kernels.rules.axes import axis_of
+from opstep.runtime.device.builtin import pick
 from opstep.runtime.device.source import by_dtype
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.types import DType, f64, i64
@@ -159,11 +160,10 @@ def _one_exponential(v, other, place):
 
 
 def _rescaled(a, b):
-    gap = a[0] - b[0] if a[0] != b[0] else 0.0
+    gap = pick(a[0] != b[0], a[0] - b[0], 0.0)
     share = np.float64(exp(-np.abs(gap)))
-    if gap >= 0.0:
-        return a[0], a[1] + b[1] * share
-    return b[0], a[1] * share + b[1]
+    total = pick(gap >= 0.0, a[1] + b[1] * share, a[1] * share + b[1])
+    return pick(gap >= 0.0, a[0], b[0]), total
 
 
 def _log_of_single(total):
