@@ -110,8 +110,7 @@ def by_columns(fold: Fold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> 
     def first(raw, *into):
         return Grid(
             columns_kernel(fold, width, raw),
-            *(x, *into, s.kept_sizes, s.kept_strides, len(s.kept_sizes)),
-            *(s.row_sizes, s.row_strides, len(s.row_sizes)),
+            *(x, *into, *s.about()),
             *(s.rows, per, blocks, across, s.n, wide, *ends),
             grid=tiles * blocks,
             block=THREADS,

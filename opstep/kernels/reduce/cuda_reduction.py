@@ -46,7 +46,7 @@ def reduce(
     if x.size == 0:
         args = (y, y.size, count, divisor)
         return [Grid(fold_nothing(fold), *args, grid=-(-y.size // THREADS), block=THREADS)]
-    s = group(x.shape, axes, cut=False)
+    s = group(x.shape, axes)
     results = s.kept * (s.n if s.columns else 1)
     rows = s.rows * (1 if s.columns else -(-s.n // PIECE))
     if max(results, rows) >= LIMIT:
@@ -164,8 +164,7 @@ def _rows(fold: Fold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> list[
     def first(raw, *into):
         return Grid(
             rows_kernel(fold, width, raw),
-            *(x, *into, s.kept_sizes, s.kept_strides, len(s.kept_sizes)),
-            *(s.row_sizes, s.row_strides, len(s.row_sizes)),
+            *(x, *into, *s.about()),
             *(units, rows, per, blocks, pieces, PIECE, s.n),
             *(lanes.bit_length() - 1, wide.bit_length() - 1, *ends),
             grid=-(-units // (THREADS // lanes)),

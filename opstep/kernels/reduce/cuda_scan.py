@@ -10,7 +10,7 @@ comes before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import gcd
 from typing import NamedTuple
 
@@ -62,20 +62,20 @@ def scan(
         way = _way(n, max(a.stored.itemsize for a in arrays), HELD[len(run.state) - 1])
         parts = min(-(-BLOCKS // sequences), -(-n // max(LEAST, way.chunk)), MOST_PARTS)
         span = -(-n // (parts * way.chunk)) * way.chunk
-        folding, scanning = row_kernels(run, *dtypes, way)
+        kernel = partial(row_kernel, run, *dtypes, way)
         block, grid = way.threads, sequences * parts
     else:
         parts = min(-(-BLOCKS * MOST_THREADS // sequences), -(-n // LANES), MOST_PARTS)
         span = -(-n // parts)
-        folding, scanning = column_kernels(run, len(results))
+        kernel = partial(column_kernel, run, len(results))
         block, grid = MOST_THREADS, -(-sequences * parts // MOST_THREADS)
     states = [Scratch(t, parts * sequences) for t in run.state]
-    given = (operands[0], operands[-1])
-    into = (states[0], states[-1], n, inner, sequences, parts, span, int(reverse))
-    last = Grid(scanning, *given, results[0], results[-1], *into, grid=grid, block=block)
+    given = (operands[0], operands[-1], results[0], results[-1], states[0], states[-1])
+    given += (n, inner, sequences, parts, span, int(reverse))
+    last = Grid(kernel(False), *given, grid=grid, block=block)
     if parts == 1:
         return [last]
-    first = Grid(folding, *given, *into, grid=grid, block=block)
+    first = Grid(kernel(True), *given, grid=grid, block=block)
     lanes = min(LANES, 1 << (parts - 1).bit_length())
     middle = (states[0], states[-1], sequences, parts)
     grid = -(-sequences * lanes // LANES)
@@ -137,10 +137,10 @@ def part_scanner(run: Running, lanes: int) -> Callable:
 
 
 @cache
-def row_kernels(
-    run: Running, operands: tuple[DType, ...], results: tuple[DType, ...], way: Way
-) -> tuple[Callable, Callable]:
-    """(folds of parts, the scan)."""
+def row_kernel(
+    run: Running, operands: tuple[DType, ...], results: tuple[DType, ...], way: Way, folds: bool
+) -> Callable:
+    """The scan, or what `folds` parts."""
     _, start, load, combine, finish = run
     width, vectors, threads = way
     warps, held, chunk = threads // LANES, width * vectors, way.chunk
@@ -198,23 +198,6 @@ def row_kernels(
             acc = combine(acc, get(ends, seconds, w))
         return before, acc
 
-    def fold_rows(x, z, partials, seconds, n, inner, sequences, parts, span, reverse):
-        row = cuda.blockIdx.x // parts
-        part = cuda.blockIdx.x - row * parts
-        thread = np.int64(cuda.threadIdx.x)
-        lane = thread % LANES
-        values = cuda.local.array(held, of_v)
-        others = cuda.local.array(held, of_other)
-        total = start()
-        end = min((part + 1) * span, n)
-        for base in range(part * span, end, chunk):
-            p = base + thread * held
-            fetch(x, z, row, p, end, n, reverse, values, others)
-            own = own_fold(values, others, p)
-            _, total = warps_before(inclusive_scan(own, lane), lane, total)
-        if thread == 0:
-            put(partials, seconds, part * sequences + row, total)
-
     def scan_rows(x, z, y, w, partials, seconds, n, inner, sequences, parts, span, reverse):
         row = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - row * parts
@@ -224,38 +207,41 @@ def row_kernels(
         others = cuda.local.array(held, of_other)
         results = cuda.local.array(width, of_result)
         more = cuda.local.array(width, of_another)
-        acc = get(partials, seconds, part * sequences + row) if parts > 1 else start()
+        from_start = folds or parts == 1
+        acc = start() if from_start else get(partials, seconds, part * sequences + row)
         end = min((part + 1) * span, n)
         for base in range(part * span, end, chunk):
             p = base + thread * held
             fetch(x, z, row, p, end, n, reverse, values, others)
             own = inclusive_scan(own_fold(values, others, p), lane)
             here, acc = warps_before(own, lane, acc)
-            neighbour = up(own, 1)
-            here = combine(here, neighbour) if lane > 0 else here
-            for r in range(vectors):
-                for j in range(width):
-                    k = r * width + j
-                    v, other = values[k], others[k]
-                    before = here
-                    here = combine(here, load(v, other, p + k))
-                    found = finish(v, other, before, here)
-                    give(results, more, width - 1 - j if reverse else j, found)
-                if p + r * width < end:
-                    at = locate(row, p + r * width, n, reverse)
-                    store(y, at, gathered(results, 0))
-                    if both:
-                        store(w, at, gathered(more, 0))
+            if not folds:
+                neighbour = up(own, 1)
+                here = combine(here, neighbour) if lane > 0 else here
+                for r in range(vectors):
+                    for j in range(width):
+                        k = r * width + j
+                        v, other, before = values[k], others[k], here
+                        here = combine(here, load(v, other, p + k))
+                        found = finish(v, other, before, here)
+                        give(results, more, width - 1 - j if reverse else j, found)
+                    if p + r * width < end:
+                        at = locate(row, p + r * width, n, reverse)
+                        store(y, at, gathered(results, 0))
+                        if both:
+                            store(w, at, gathered(more, 0))
+        if folds and thread == 0:
+            put(partials, seconds, part * sequences + row, acc)
 
-    return fold_rows, scan_rows
+    return scan_rows
 
 
 # --- sequences side by side -----------------------------------------------------------------------
 
 
 @cache
-def column_kernels(run: Running, results: int) -> tuple[Callable, Callable]:
-    """(folds of parts, the scan): a thread a sequence, and part of it."""
+def column_kernel(run: Running, results: int, folds: bool) -> Callable:
+    """The scan, or what `folds` parts: a thread a sequence, and part of it."""
     _, start, load, combine, finish = run
     pair = len(run.state) - 1
     put, get, give = PUT[pair], GET[pair], PUT[results - 1]
@@ -268,28 +254,20 @@ def column_kernels(run: Running, results: int) -> tuple[Callable, Callable]:
             return first + (n - 1) * inner, -inner
         return first, inner
 
-    def fold_columns(x, z, partials, seconds, n, inner, sequences, parts, span, reverse):
-        part = cuda.grid(1) // sequences
-        sequence = cuda.grid(1) - part * sequences
-        if part < parts:
-            first, step = locate(sequence, n, inner, reverse)
-            acc = start()
-            for p in range(part * span, min((part + 1) * span, n)):
-                i = first + p * step
-                acc = combine(acc, load(x[i], z[i], p))
-            put(partials, seconds, part * sequences + sequence, acc)
-
     def scan_columns(x, z, y, w, partials, seconds, n, inner, sequences, parts, span, reverse):
         part = cuda.grid(1) // sequences
         sequence = cuda.grid(1) - part * sequences
         if part < parts:
             first, step = locate(sequence, n, inner, reverse)
-            acc = get(partials, seconds, part * sequences + sequence) if parts > 1 else start()
+            from_start = folds or parts == 1
+            acc = start() if from_start else get(partials, seconds, part * sequences + sequence)
             for p in range(part * span, min((part + 1) * span, n)):
                 i = first + p * step
-                v, other = x[i], z[i]
-                before = acc
+                v, other, before = x[i], z[i], acc
                 acc = combine(acc, load(v, other, p))
-                give(y, w, i, finish(v, other, before, acc))
+                if not folds:
+                    give(y, w, i, finish(v, other, before, acc))
+            if folds:
+                put(partials, seconds, part * sequences + sequence, acc)
 
-    return fold_columns, scan_columns
+    return scan_columns

@@ -30,9 +30,9 @@ class Fold(NamedTuple):
     ``finish(state, count, divisor)`` gives the result.
 
     Only the CPU looks at the others. Where the order of terms matters, as for sums of floats,
-    ``together(terms, n)`` is what a run of f64 terms comes to, in an order of its own. If the fold
-    is `in_order`, columns are folded in the order that `order_of` gives, which other kernels
-    repeat.
+    ``together(x, n)`` is what a run of at most `RUN` elements comes to, in an order of its own. If
+    the fold is `in_order`, columns are folded in the order that `order_of` gives, which other
+    kernels repeat.
     """
 
     name: str

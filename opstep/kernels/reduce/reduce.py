@@ -12,12 +12,10 @@ import numpy as np
 from opstep.kernels.reduce import folds
 from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
 from opstep.kernels.reduce.folds import Fold
-from opstep.kernels.reduce.reduction import fold, group
-from opstep.kernels.reduce.row_sums import sum_rows
+from opstep.kernels.reduce.reduction import fold
 from opstep.kernels.rules.axes import axes_of, volume
 from opstep.kernels.rules.pitfalls import sums_and
 from opstep.kernels.rules.relations import over_axes
-from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, boolean, i64
@@ -53,7 +51,7 @@ class Reduction(Op):
 
     @classmethod
     def cpu(cls, x, y, *, axes, keepdims):
-        return fold(cls.fold_of(x.dtype), x, y, reduced_axes(x, axes))
+        return fold(cls.fold_of(x.dtype), x, y, reduced_axes(x, axes), folded(x, axes))
 
     @staticmethod
     def fold_of(dtype, gpu: bool = False) -> Fold:
@@ -83,15 +81,6 @@ def number_of(g, x, axes, dtype):
     return g.extent(of=[x.shape[k] for k in reduced_axes(x, axes)], dtype=dtype)
 
 
-def _sums(how: Fold, x: Arg, y: Arg, axes, divisor: int) -> list[Launch]:
-    """Launches for sums over `divisor`. Rows of floats have kernels of their own."""
-    axes = reduced_axes(x, axes)
-    g = group(x.shape, axes, cut=False)
-    if x.dtype.is_float and not g.columns and len(g.row_sizes) <= 1:
-        return sum_rows(x, y, g, divisor)
-    return fold(how, x, y, axes, divisor)
-
-
 class sum(Reduction):
     """The sum, in i64 for integers and bools; 0 if there are no elements."""
 
@@ -107,9 +96,6 @@ class sum(Reduction):
 
     def oracle(x, *, axes, keepdims):
         return np.sum(x, axis=numpy_axes(axes), keepdims=keepdims)
-
-    def cpu(x, y, *, axes, keepdims):
-        return _sums(folds.total(x.dtype), x, y, axes, 1)
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (gy,) = operands, grads
@@ -129,9 +115,6 @@ class mean(Reduction):
         with np.errstate(all="ignore"):
             total = np.sum(x, axis=numpy_axes(axes), keepdims=keepdims)
             return np.divide(total, float(folded(x, axes)))
-
-    def cpu(x, y, *, axes, keepdims):
-        return _sums(folds.average(x.dtype), x, y, axes, folded(x, axes))
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (gy,) = operands, grads

@@ -1,4 +1,4 @@
-"""The machinery of reductions: how axes group, the two kernels, and how a long reduction is cut.
+"""The machinery of reductions: how axes group, the kernels, and how a long reduction is cut.
 
 Axes are merged into groups that are kept and groups that are reduced. If the last group is reduced,
 the kernel works by *rows*: runs of neighbouring elements that fold into one accumulator. If it is
@@ -17,11 +17,9 @@ from typing import NamedTuple
 from opstep.kernels.pointwise.broadcast import locate
 from opstep.kernels.reduce.folds import Fold, element, itself, result
 from opstep.kernels.reduce.runs import RUN
-from opstep.runtime.device.builtin import buffer_f64_512, offset
+from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
-from opstep.runtime.device.source import vectorised
 
-ROW = 8192  # a longer run is cut into rows of this length
 TILE = 512  # results that a column kernel accumulates side by side
 WORK = 32768  # elements worth a lane of their own
 BLOCKS = 256  # at most so many blocks for one result
@@ -33,7 +31,7 @@ class Groups(NamedTuple):
     """What a kernel needs to know of shape and axes; strides in elements.
 
     Results = kept x n in column form (`columns`), else kept. Each folds `rows` runs of n elements
-    (the last one `last`), or `rows` single elements n apart.
+    or `rows` single elements n apart.
     """
 
     columns: bool
@@ -42,7 +40,11 @@ class Groups(NamedTuple):
     row_sizes: tuple[int, ...]
     row_strides: tuple[int, ...]
     n: int
-    last: int
+
+    def about(self) -> tuple[tuple[int, ...] | int, ...]:
+        """Sizes, strides and number of the axes kept, and of those reduced, for `locate`."""
+        kept = (self.kept_sizes, self.kept_strides, len(self.kept_sizes))
+        return (*kept, self.row_sizes, self.row_strides, len(self.row_sizes))
 
     @property
     def kept(self) -> int:
@@ -53,20 +55,16 @@ class Groups(NamedTuple):
         return prod(self.row_sizes)
 
 
-def group(shape: Sequence[int], axes: Sequence[int], cut: bool = True) -> Groups:
-    """Merges neighbouring axes of the same fate. `cut`: a long run becomes rows.
+def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
+    """Merges neighbouring axes of the same fate.
 
     >>> group((8, 3, 4, 5), (0, 2, 3))  # N and H*W are reduced, C is kept
     Groups(columns=False, kept_sizes=(3,), kept_strides=(20,), row_sizes=(8,), row_strides=(60,),
-    n=20, last=20)
+    n=20)
     """
     merged = merged_axes(shape, axes)
     n, _, reduced = merged.pop(0) if merged else (1, 1, True)
-    kept = [(g[0], g[1]) for g in reversed(merged) if not g[2]]
-    rows = [(g[0], g[1]) for g in reversed(merged) if g[2]]
-    last = n
-    if cut and reduced and not rows and n > ROW:
-        rows, n, last = [(-(-n // ROW), ROW)], ROW, n - (-(-n // ROW) - 1) * ROW
+    kept, rows = ([g[:2] for g in reversed(merged) if g[2] == folded] for folded in (False, True))
     return Groups(
         not reduced,
         tuple(size for size, _ in kept),
@@ -74,7 +72,6 @@ def group(shape: Sequence[int], axes: Sequence[int], cut: bool = True) -> Groups
         tuple(size for size, _ in rows),
         tuple(step for _, step in rows),
         n,
-        last,
     )
 
 
@@ -108,54 +105,83 @@ def order_of(rows: int, n: int) -> Order:
     return Order(together, PART * together)
 
 
-FEW_TERMS = 8  # of a run: folded one by one
+@cache
+def run_of(fold: Fold) -> Callable:
+    """(pointer, n) -> the state of n neighbouring elements: a function of its own, so that nothing
+    around it keeps LLVM from vectorising.
+    """
+    start, load, widen = fold.start, fold.load, fold.widen
+    combine, together = fold.combine, fold.together
 
-
-def _run(fold: Fold) -> Callable:
-    """A function that folds n neighbouring elements."""
-    load, widen, combine, together = fold.load, fold.widen, fold.combine, fold.together
-
-    def run(x, n, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
+    def run(x, n):
+        acc = start()
         for j in range(n):
             acc = combine(acc, widen(load(x[j], x[j], 0)))
         return acc
 
-    if together is None:
-        return run
-
-    def in_vectors(x, n, acc):
-        terms = buffer_f64_512()
-        if n <= FEW_TERMS:
-            for j in range(n):
-                acc = combine(acc, widen(load(x[j], x[j], 0)))
-        else:
-            for first in range(0, n, RUN):
-                count = min(RUN, n - first)
-                for j in range(count):
-                    terms[j] = widen(load(x[first + j], x[first], 0))
-                acc = combine(acc, together(terms, count))
+    def in_runs(x, n):
+        acc = start()
+        for first in range(0, n, RUN):
+            acc = combine(acc, widen(together(offset(x, first), min(RUN, n - first))))
         return acc
 
-    return vectorised(f32=in_vectors, f64=in_vectors)(run)
+    return in_runs if together else run
 
 
 @cache
 def rows_kernel(fold: Fold) -> Callable:
-    """One unit folds one block of rows of one result."""
-    start, finish, run = fold.start, fold.finish, _run(fold)
+    """Units are results: the runs of each, then what they come to."""
+    start, combine, finish, run = fold.start, fold.combine, fold.finish, run_of(fold)
 
     def kernel(
-        x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        rows, per, blocks, n, last, count, lo, hi,
+        x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes, rows, n, count, lo, hi
+    ):
+        for unit in range(lo, hi):
+            base = locate(unit, kept_sizes, kept_strides, kept)
+            acc = start()
+            for r in range(rows):
+                p = base + locate(r, row_sizes, row_strides, axes)
+                acc = combine(acc, run(offset(x, p), n))
+            y[unit] = finish(acc, count, count)
+
+    kernel.__name__ = fold.name
+    return kernel
+
+
+@cache
+def blocks_kernel(fold: Fold) -> Callable:
+    """Units are the blocks of all runs."""
+    run = run_of(fold)
+
+    def kernel(
+        x, parts, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
+        rows, n, blocks, lo, hi,
     ):  # fmt: skip
         for unit in range(lo, hi):
-            i = unit if blocks == 1 else unit // blocks
-            first = (unit - i * blocks) * per
-            base = locate(i, kept_sizes, kept_strides, kept)
+            r = unit // blocks
+            i = r // rows
+            start = (unit - r * blocks) * RUN
+            p = locate(i, kept_sizes, kept_strides, kept) + start
+            p += locate(r - i * rows, row_sizes, row_strides, axes)
+            parts[unit] = run(offset(x, p), min(RUN, n - start))
+
+    kernel.__name__ = f"{fold.name} of blocks"
+    return kernel
+
+
+@cache
+def joining_kernel(fold: Fold) -> Callable:
+    """Gives each result what `rows_kernel` would, from its blocks."""
+    start, combine, finish = fold.start, fold.combine, fold.finish
+
+    def kernel(parts, y, rows, blocks, count, lo, hi):
+        for unit in range(lo, hi):
             acc = start()
-            for r in range(first, min(first + per, rows)):
-                p = base + locate(r, row_sizes, row_strides, axes)
-                acc = run(offset(x, p), last if r == rows - 1 else n, acc)
+            for r in range(unit * rows, (unit + 1) * rows):
+                some = start()
+                for k in range(r * blocks, (r + 1) * blocks):
+                    some = combine(some, parts[k])
+                acc = combine(acc, some)
             y[unit] = finish(acc, count, count)
 
     kernel.__name__ = fold.name
@@ -199,15 +225,33 @@ def columns_kernel(fold: Fold) -> Callable:
     return kernel
 
 
-def fold(fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int = 0) -> list[Launch]:
+def fold(fold: Fold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0) -> list[Launch]:
     """Launches that reduce `x` over `axes` into `y`, row-major without them. `count` is handed to
     `finish`.
     """
     g = group(x.shape, axes)
-    units = g.kept * (-(-g.n // TILE) if g.columns else 1)
-    each = g.rows * (min(g.n, TILE) if g.columns else g.n)  # elements a unit folds
+    return (_columns if g.columns else _rows)(fold, g, x, y, count)
+
+
+def _rows(fold: Fold, g: Groups, x: Arg, y: Arg, count: int) -> list[Launch]:
+    """Few long rows are shared among threads block by block."""
+    each = g.rows * g.n
+    about = (*g.about(), g.rows, g.n)
+    if g.kept >= FEW or g.kept * each <= 4 * WORK:
+        grain = max(1, WORK // max(1, each))
+        return [Launch(rows_kernel(fold), x, y, *about, count, units=g.kept, grain=grain)]
+    blocks = -(-g.n // RUN)
+    units = g.kept * g.rows * blocks
+    parts = Scratch(fold.state[0], units)
+    first = Launch(blocks_kernel(fold), x, parts, *about, blocks, units=units, grain=WORK // RUN)
+    return [first, Launch(joining_kernel(fold), parts, y, g.rows, blocks, count, units=g.kept)]
+
+
+def _columns(fold: Fold, g: Groups, x: Arg, y: Arg, count: int) -> list[Launch]:
+    units = g.kept * -(-g.n // TILE)
+    each = g.rows * min(g.n, TILE)  # elements a unit folds
     per = g.rows
-    if fold.in_order and g.columns and len(g.row_sizes) == 1:
+    if fold.in_order and len(g.row_sizes) == 1:
         per = min(per, order_of(g.rows, g.n).part)
     elif units < FEW and units * each > 4 * WORK:
         wanted = min(BLOCKS, -(-units * each // WORK), g.rows)
@@ -215,32 +259,23 @@ def fold(fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int =
     blocks = max(1, -(-g.rows // per)) if per else 1
     if blocks == 1:
         return [_launch(fold, g, x, y, g.rows, 1, count)]
-    parts = Scratch(fold.state[0], g.kept * blocks * (g.n if g.columns else 1))
+    parts = Scratch(fold.state[0], g.kept * blocks * g.n)
     first, second = fold._replace(finish=result), fold._replace(load=element, widen=itself)
-    if g.columns:
-        rest = Groups(True, (g.kept,), (blocks * g.n,), (blocks,), (g.n,), g.n, g.n)
-    else:
-        rest = Groups(False, (g.kept,), (blocks,), (), (), blocks, blocks)
+    rest = Groups(True, (g.kept,), (blocks * g.n,), (blocks,), (g.n,), g.n)
     return [
         _launch(first, g, x, parts, per, blocks, count),
-        _launch(second, rest, parts, y, rest.rows, 1, count, joins=True),
+        _launch(second, rest, parts, y, blocks, 1, count, joins=True),
     ]
 
 
 def _launch(
     fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, joins: bool = False
 ) -> Launch:
-    """`joins`: what is folded are states."""
-    about = (
-        *(g.kept_sizes, g.kept_strides, len(g.kept_sizes)),
-        *(g.row_sizes, g.row_strides, len(g.row_sizes)),
-        *(g.rows, per, blocks, g.n),
-    )
-    units = g.kept * blocks * (-(-g.n // TILE) if g.columns else 1)
-    grain = max(1, WORK // max(1, per * (min(TILE, g.n) if g.columns else g.n)))
-    if not g.columns:
-        return Launch(rows_kernel(fold), x, y, *about, g.last, count, units=units, grain=grain)
+    """Of columns. `joins`: what is folded are states."""
     apart = g.row_strides != (g.n,) or (joins and fold.in_order)  # the parts of a column
     together = 1 if apart else order_of(per, g.n).together
-    args = (x, y, Scratch(fold.state[0], TILE, per_lane=True), *about, TILE, together, count)
+    about = (*g.about(), g.rows, per, blocks, g.n, TILE, together, count)
+    args = (x, y, Scratch(fold.state[0], TILE, per_lane=True), *about)
+    units = g.kept * blocks * -(-g.n // TILE)
+    grain = max(1, WORK // max(1, per * min(TILE, g.n)))
     return Launch(columns_kernel(fold), *args, units=units, grain=grain)

@@ -17,6 +17,7 @@ from opstep.runtime.device.builtin import (
     fixed_product,
     fixed_squares,
     fixed_sum,
+    offset,
 )
 from opstep.runtime.device.source import vectorised
 
@@ -41,12 +42,24 @@ def sum_of(x, n):
     return total
 
 
+def row_sum(x, n):
+    """In blocks, in the elements' type, and in order over blocks in f64."""
+    total = np.float64(0.0)
+    for start in range(0, n, RUN):
+        total += sum_of(offset(x, start), min(RUN, n - start))
+    return total
+
+
 def _product(x, n):
-    return fixed_product(x, n)
+    terms = buffer_f64_512()
+    for i in range(n):
+        terms[i] = x[i]
+    return fixed_product(terms, n)
 
 
 @_on_floats(_product)
 def product_of(x, n):
+    """In f64; n is at most `RUN`."""
     product = np.float64(1)
     for i in range(n):
         product *= x[i]
