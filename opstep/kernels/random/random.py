@@ -12,13 +12,13 @@ import math
 import numpy as np
 
 from opstep.kernels.math.fastmath import log, turn_cos, turn_sin
+from opstep.kernels.move.copying import copy_all
 from opstep.kernels.move.creation import shaped
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.random.draws import Draw, drawn, word_by_word
 from opstep.kernels.random.philox import philox_words
 from opstep.kernels.rules.literals import check_value
-from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import f64
 
@@ -259,11 +259,6 @@ def left_of_word(word, value, limit, scale):
     return value * scale if word >= limit else 0.0
 
 
-def copy_all(x, y, lo, hi):
-    for i in range(lo, hi):
-        y[i] = x[i]
-
-
 class dropout(Op):
     """Sets random elements to 0 and scales up the others; x itself if training=false.
 
@@ -289,7 +284,7 @@ class dropout(Op):
 
     def cpu(x, step, y, *, p, seed, training):
         if not training:
-            return Launch(copy_all, x, y, units=y.size)
+            return copy_all(x, y)
         return drawn(False, "dropout", _losses(p), x, y, step, seed)
 
     def cuda(x, step, y, *, p, seed, training):
