@@ -88,7 +88,7 @@ def sent(x: Arg, y: Arg, to: int, over: Group) -> Launches:
     return [Call(nccl.send(over, _nbytes(x), to), x), *copy_all(x, y)] if x.size else []
 
 
-def received(y: Arg, source: int, over: Group) -> Launches:
+def received(x: Arg, y: Arg, source: int, over: Group) -> Launches:
     return [Call(nccl.receive(over, _nbytes(y), source), y)] if y.size else []
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.kernels.pointwise.broadcast import locate
 from opstep.kernels.reduce.folds import Fold, element, itself, result
@@ -110,8 +110,8 @@ def run_of(fold: Fold) -> Callable:
     """(pointer, n) -> the state of n neighbouring elements: a function of its own, so that nothing
     around it keeps LLVM from vectorising.
     """
-    start, load, widen = fold.start, fold.load, fold.widen
-    combine, together = fold.combine, fold.together
+    start, load, widen, combine = fold.start, fold.load, fold.widen, fold.combine
+    together: Any = fold.together
 
     def run(x, n):
         acc = start()

@@ -94,6 +94,7 @@ class logcumsumexp(Scan):
     def oracle(x, *, axis):
         return np.logaddexp.accumulate(x, axis=axis)
 
+    @staticmethod
     def steps(operands, results, *, axis):
         state = operands[0].dtype, f64
         run = Running(state, _no_exponentials, _one_exponential, _rescaled, _logarithm)

@@ -24,16 +24,12 @@ from opstep.runtime.device.source import vectorised
 RUN = 512  # terms that are computed before they are added, at most
 
 
-def _on_floats(body):
+def _on_floats(body: Callable):
     """Marks a function whose loop over a run of floats the CPU replaces by `body`."""
     return vectorised(f32=body, f64=body)
 
 
-def _sum(x, n):
-    return fixed_sum(x, n)
-
-
-@_on_floats(_sum)
+@_on_floats(fixed_sum)
 def sum_of(x, n):
     """In the elements' type."""
     total = x[0] - x[0]
@@ -66,11 +62,7 @@ def product_of(x, n):
     return product
 
 
-def _largest(x, n):
-    return fixed_largest(x, n)
-
-
-@_on_floats(_largest)
+@_on_floats(fixed_largest)
 def largest_of(x, n):
     """Of n > 0 elements; where one is NaN, any of them."""
     top = x[0]
@@ -79,11 +71,7 @@ def largest_of(x, n):
     return top
 
 
-def _squares(x, centre, n):
-    return fixed_squares(x, centre, n)
-
-
-@_on_floats(_squares)
+@_on_floats(fixed_squares)
 def squares_of(x, centre, n):
     """The sum of (x - centre)**2, in the elements' type."""
     total = centre - centre
@@ -92,11 +80,7 @@ def squares_of(x, centre, n):
     return total
 
 
-def _dot(a, x, centre, n):
-    return fixed_dot(a, x, centre, n)
-
-
-@_on_floats(_dot)
+@_on_floats(fixed_dot)
 def dot_of(a, x, centre, n):
     """The sum of a * (x - centre), in the elements' type."""
     total = centre - centre

@@ -137,6 +137,7 @@ class cumprod_grad(Scan):
         gx = np.moveaxis(gx, -1, axis)
         return np.flip(gx, axis) if reverse else gx
 
+    @staticmethod
     def steps(operands, results, *, axis, exclusive, reverse):
         """From the end what is passed back, then the products before each."""
         x, _ = operands
