@@ -20,7 +20,7 @@ class Collective(Op):
     """An op that the ranks of the group `over` compute together.
 
     - ``together(xs, **attrs)``: the meaning, in NumPy: the results of all ranks of a group, in
-      their order, of what these have.
+      their order, of what these have; that itself, where nothing is said.
     - ``joined(ranks, *operands, *results, **attrs)``: what one rank does on the CPU, on arrays over
       its memory. All ranks exchange messages in the same order.
     - ``joined_on_gpus(*operands, *results, **attrs)``: what each rank launches on its GPU, as
@@ -29,7 +29,6 @@ class Collective(Op):
 
     collective = True
     faults = Faults(lambda site: [None])  # what of x an element is of depends on the rank
-    together: Any
     joined: Any
     joined_on_gpus: Any
 
@@ -38,6 +37,10 @@ class Collective(Op):
         for key in ("together", "joined", "joined_on_gpus"):
             if key in cls.__dict__ and not isinstance(cls.__dict__[key], staticmethod):
                 setattr(cls, key, staticmethod(cls.__dict__[key]))
+
+    @staticmethod
+    def together(xs: list[np.ndarray], **attrs: Any) -> list[np.ndarray]:
+        return xs
 
     @classmethod
     def oracle(cls, *operands: np.ndarray, **attrs: Any) -> np.ndarray:

@@ -88,7 +88,7 @@ def sent(x: Arg, y: Arg, to: int, over: Group) -> Launches:
     return [Call(nccl.send(over, _nbytes(x), to), x), *copy_all(x, y)] if x.size else []
 
 
-def received(y: Arg, source: int, over: Group) -> Launches:
+def received(x: Arg, y: Arg, source: int, over: Group) -> Launches:
     return [Call(nccl.receive(over, _nbytes(y), source), y)] if y.size else []
 
 
@@ -139,38 +139,36 @@ def _divided(y: Arg, count: int, reduction: str) -> list[Launch]:
     return [Launch(divide, y, float(count), units=y.size)] if reduction == "mean" else []
 
 
+def _over(total, by):
+    return total / by
+
+
+def _undivided(total, by):
+    return total
+
+
 @cache
 def _rows(term: Callable, name: str) -> Callable:
-    """A kernel that puts rows of elements together, from the first to the last."""
+    """A kernel that puts rows of elements together, from the first to the last; `by` divides their
+    mean.
+    """
 
-    def reduce_rows(rows, y, count, length, lo, hi):
+    def reduce_rows(rows, y, count, length, by, lo, hi):
         for i in range(lo, hi):
             total = rows[i]
             for k in range(1, count):
                 total = term(total, rows[k * length + i])
-            y[i] = total
+            y[i] = ended(total, by)
 
+    ended = _over if name == "mean" else _undivided
     reduce_rows.__name__ = f"{name}_of_ranks"
     return reduce_rows
 
 
-@cache
-def _mean_rows(term: Callable) -> Callable:
-    def mean_of_ranks(rows, y, count, length, by, lo, hi):
-        for i in range(lo, hi):
-            total = rows[i]
-            for k in range(1, count):
-                total = term(total, rows[k * length + i])
-            y[i] = total / by
-
-    return mean_of_ranks
-
-
 def _reduced(rows: Scratch, y: Arg | Scratch, length: int, count: int, reduction: str) -> Launch:
     term: Any = _TERMS[reduction].scalar
-    if reduction == "mean":
-        return Launch(_mean_rows(term), rows, y, count, length, float(count), units=length)
-    return Launch(_rows(term, reduction), rows, y, count, length, units=length)
+    args = (rows, y, count, length, float(count))
+    return Launch(_rows(term, reduction), *args, units=length)
 
 
 def _parts(x: Arg, size: int) -> Scratch:

@@ -34,8 +34,7 @@ class all_gather(Collective):
     def joined(ranks: Ranks, x, y, *, axis, over):
         np.concatenate(ranks.gather(x), axis, out=y)
 
-    def joined_on_gpus(x, y, *, axis, over):
-        return gpus.gathered(x, y, axis, over)
+    joined_on_gpus = gpus.gathered
 
     def grad(g, operands, results, grads, *, axis, over):
         return (g.reduce_scatter(grads[0], axis=axis, over=over),)
@@ -63,8 +62,7 @@ class all_to_all(Collective):
     def joined(ranks: Ranks, x, y, *, split, concat, over):
         np.concatenate(ranks.exchange(parts_along(x, split, ranks.size)), concat, out=y)
 
-    def joined_on_gpus(x, y, *, split, concat, over):
-        return gpus.exchanged(x, y, split, concat, over)
+    joined_on_gpus = gpus.exchanged
 
     def grad(g, operands, results, grads, *, split, concat, over):
         return (g.all_to_all(grads[0], split=concat, concat=split, over=over),)
@@ -87,8 +85,7 @@ class broadcast_from(Collective):
     def joined(ranks: Ranks, x, y, *, root, over):
         y[...] = ranks.broadcast(x, root)
 
-    def joined_on_gpus(x, y, *, root, over):
-        return gpus.broadcast(x, y, root, over)
+    joined_on_gpus = gpus.broadcast
 
     def grad(g, operands, results, grads, *, root, over):
         total = g.all_reduce(grads[0], over=over)
@@ -106,15 +103,11 @@ class barrier(Collective):
     def infer(x, *, over):
         return x
 
-    def together(xs, *, over):
-        return list(xs)
-
     def joined(ranks: Ranks, x, y, *, over):
         ranks.barrier()
         y[...] = x
 
-    def joined_on_gpus(x, y, *, over):
-        return gpus.met(x, y, over)
+    joined_on_gpus = gpus.met
 
     def grad(g, operands, results, grads, *, over):
         return (grads[0],)
@@ -135,15 +128,11 @@ class send(Collective):
         _check_member(to, over, "to")
         return x
 
-    def together(xs, *, to, over):
-        return list(xs)
-
     def joined(ranks: Ranks, x, y, *, to, over):
         ranks.send(x, to)
         y[...] = x
 
-    def joined_on_gpus(x, y, *, to, over):
-        return gpus.sent(x, y, to, over)
+    joined_on_gpus = gpus.sent
 
 
 class recv(Collective):
@@ -160,11 +149,7 @@ class recv(Collective):
         _check_member(source, over, "source")
         return x
 
-    def together(xs, *, source, over):
-        return list(xs)
-
     def joined(ranks: Ranks, x, y, *, source, over):
         y[...] = ranks.recv(y, source)
 
-    def joined_on_gpus(x, y, *, source, over):
-        return gpus.received(y, source, over)
+    joined_on_gpus = gpus.received

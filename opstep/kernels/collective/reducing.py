@@ -86,8 +86,7 @@ class all_reduce(Collective):
         mine = reduced(ranks.exchange(parts), reduction)
         np.concatenate(ranks.gather(mine, [p.size for p in parts]), out=y.reshape(-1))
 
-    def joined_on_gpus(x, y, *, over, reduction):
-        return gpus.all_reduced(x, y, over, reduction)
+    joined_on_gpus = gpus.all_reduced
 
     def grad(g, operands, results, grads, *, over, reduction):
         (x,), (y,), (gy,) = operands, results, grads
@@ -121,8 +120,7 @@ class reduce_scatter(Collective):
     def joined(ranks: Ranks, x, y, *, axis, over, reduction):
         y[...] = reduced(ranks.exchange(parts_along(x, axis, ranks.size)), reduction)
 
-    def joined_on_gpus(x, y, *, axis, over, reduction):
-        return gpus.reduce_scattered(x, y, axis, over, reduction)
+    joined_on_gpus = gpus.reduce_scattered
 
     def grad(g, operands, results, grads, *, axis, over, reduction):
         (x,), (y,), (gy,) = operands, results, grads

@@ -10,6 +10,7 @@ from opstep.kernels.move.copying import as_carriers
 from opstep.kernels.pick.index import unread
 from opstep.kernels.reduce import cuda_scan as gpu
 from opstep.kernels.reduce.folds import total
+from opstep.kernels.reduce.scans import running
 from opstep.kernels.rules.axes import want_shape
 from opstep.kernels.rules.literals import nowhere
 from opstep.runtime.device.builtin import offset
@@ -71,7 +72,7 @@ class masked_scatter(Op):
         if not x.size:
             return []
         before, whole = Scratch(i64, x.size), (1, x.size, 1)
-        counted = gpu.scan(gpu.running(total(boolean), True), (mask,), (before,), whole, False)
+        counted = gpu.scan(running(total(boolean), True), (mask,), (before,), whole, False)
         (x, source, y), nothing = _carried(x, source, y)
         args = (x, mask, source, before, y)
         sizes = (source.size, nothing)

@@ -23,34 +23,29 @@ def _mixed(c0, c1, c2, c3, k0, k1):
     return high1 ^ c1 ^ k0, p1 & 0xFFFFFFFF, high0 ^ c3 ^ k1, p0 & 0xFFFFFFFF
 
 
+def _round(c0, c1, c2, c3, k0, k1):
+    """Of the words and of the key."""
+    grown0, grown1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    c0, c1, c2, c3 = _mixed(c0, c1, c2, c3, k0, k1)
+    return c0, c1, c2, c3, grown0, grown1
+
+
 def philox(block, step, seed):
     """In a kernel: the four words of a block. Ten rounds, written out so that loops around it
     vectorise.
     """
-    k0 = seed & 0xFFFFFFFF
-    k1 = (seed >> 32) & 0xFFFFFFFF
-    a = block & 0xFFFFFFFF
-    b = (block >> 32) & 0xFFFFFFFF
-    c = step & 0xFFFFFFFF
-    d = (step >> 32) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    a, b, c, d = _mixed(a, b, c, d, k0, k1)
-    k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    k0, k1 = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    a, b = block & 0xFFFFFFFF, (block >> 32) & 0xFFFFFFFF
+    c, d = step & 0xFFFFFFFF, (step >> 32) & 0xFFFFFFFF
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
+    a, b, c, d, k0, k1 = _round(a, b, c, d, k0, k1)
     return _mixed(a, b, c, d, k0, k1)
 
 

@@ -12,20 +12,15 @@ import math
 import numpy as np
 
 from opstep.kernels.math.fastmath import log, turn_cos, turn_sin
-from opstep.kernels.math.float32 import turn_cos32, turn_sin32
+from opstep.kernels.move.copying import copy_all
 from opstep.kernels.move.creation import shaped
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import same
-from opstep.kernels.random.cuda_random import by_fours, by_twos, random_grid, word_by_word
-from opstep.kernels.random.cuda_random import drop as gpu_drop
-from opstep.kernels.random.philox import philox, philox_words
+from opstep.kernels.random.draws import Draw, drawn, word_by_word
+from opstep.kernels.random.philox import philox_words
 from opstep.kernels.rules.literals import check_value
-from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import f64
-
-NO_STEP = (0,)  # an absent `step` is 0
-GRAIN = 4096  # blocks
 
 
 def checked_step(step) -> None:
@@ -33,13 +28,10 @@ def checked_step(step) -> None:
         raise Mismatch(f"step is a scalar, not {step}", 0)
 
 
-def blocks_of(size: int, each: int) -> int:
-    """Units of a kernel that makes `each` elements of one Philox block."""
-    return -(-size // each)
-
-
 class Random(Op):
-    """Base: optional operand step; attributes shape, dtype and seed."""
+    """Base: optional operand step; attributes shape, dtype and seed. A subclass gives
+    ``draw(**attrs)``.
+    """
 
     grad = None
 
@@ -47,11 +39,16 @@ class Random(Op):
         checked_step(step)
         return shaped(shape, dtype)
 
+    @classmethod
+    def cpu(cls, step, y, *, seed, **attrs):
+        return drawn(False, cls.name, cls.draw(**attrs), y, y, step, seed)
+
+    @classmethod
+    def cuda(cls, step, y, *, seed, **attrs):
+        return drawn(True, cls.name, cls.draw(**attrs), y, y, step, seed)
+
     def flops(step, *, shape, **attrs):
-        n = 1
-        for d in shape:
-            n = n * d
-        return n * 16
+        return 16 * math.prod(shape)
 
 
 def floats_only(dtype):
@@ -79,33 +76,13 @@ def between(u, low, high):
     return v if v < high else low
 
 
-def uniform_of_word(word, low, high):
+def uniform_of_word(word, value, low, high):
     return between(unit_f32(word), low, high)
 
 
-def uniform_of_words(a, b, c, d, low, high):
+def uniform_of_words(words, values, low, high):
+    a, b, c, d = words
     return between(unit_f64(a, b), low, high), between(unit_f64(c, d), low, high)
-
-
-def uniform_f32(y, step, seed, size, low, high, lo, hi):
-    for block in range(lo, min(hi, size // 4)):
-        a, b, c, d = philox(block, step[0], seed)
-        y[4 * block] = between(unit_f32(a), low, high)
-        y[4 * block + 1] = between(unit_f32(b), low, high)
-        y[4 * block + 2] = between(unit_f32(c), low, high)
-        y[4 * block + 3] = between(unit_f32(d), low, high)
-    if hi > size // 4:
-        words = philox(size // 4, step[0], seed)
-        for k in range(size % 4):
-            y[size - size % 4 + k] = between(unit_f32(words[k]), low, high)
-
-
-def uniform_f64(y, step, seed, size, low, high, lo, hi):
-    for block in range(lo, hi):
-        a, b, c, d = philox(block, step[0], seed)
-        y[2 * block] = between(unit_f64(a, b), low, high)
-        if 2 * block + 1 < size:
-            y[2 * block + 1] = between(unit_f64(c, d), low, high)
 
 
 def units_of(count: int, step: int, seed: int, wide: bool) -> np.ndarray:
@@ -144,16 +121,9 @@ class uniform(Random):
         u = units_of(math.prod(shape), at(step), seed, dtype is f64)
         return (low * (1.0 - u) + high * u).reshape(shape)
 
-    def cpu(step, y, *, shape, low, high, dtype, seed):
-        kernel, each = (uniform_f64, 2) if y.dtype is f64 else (uniform_f32, 4)
-        args = (y, step or NO_STEP, seed, y.size, low, high)
-        return Launch(kernel, *args, units=blocks_of(y.size, each), grain=GRAIN)
-
-    def cuda(step, y, *, shape, low, high, dtype, seed):
-        args = (y, step or NO_STEP, seed, y.size, low, high)
-        if y.dtype is f64:
-            return random_grid(by_twos(uniform_of_words, "uniform"), 2, *args, size=y.size)
-        return random_grid(word_by_word(uniform_of_word, "uniform"), 4, *args, size=y.size)
+    def draw(*, low, high, dtype, **attrs):
+        how = (uniform_of_words, 2) if dtype is f64 else (word_by_word(uniform_of_word), 4)
+        return Draw(*how, low, high)
 
 
 def radius_f32(word):
@@ -161,49 +131,23 @@ def radius_f32(word):
     return np.sqrt(-2.0 * log(unit_f32(word) + 5.9604644775390625e-08))
 
 
-def normal_of_words(a, b, c, d, mean, std):
-    first = std * radius_f32(a)
-    second = std * radius_f32(c)
+def normal_of_words(words, values, mean, std):
+    """Two pairs, each on a circle of its own (Box and Muller)."""
+    first = std * radius_f32(words[0])
+    second = std * radius_f32(words[2])
     return (
-        mean + first * turn_cos32(unit_f32(b)),
-        mean + first * turn_sin32(unit_f32(b)),
-        mean + second * turn_cos32(unit_f32(d)),
-        mean + second * turn_sin32(unit_f32(d)),
+        mean + first * turn_cos(unit_f32(words[1])),
+        mean + first * turn_sin(unit_f32(words[1])),
+        mean + second * turn_cos(unit_f32(words[3])),
+        mean + second * turn_sin(unit_f32(words[3])),
     )
 
 
-def wide_normal_of_words(a, b, c, d, mean, std):
+def wide_normal_of_words(words, values, mean, std):
+    a, b, c, d = words
     radius = std * np.sqrt(-2.0 * log(unit_f64(a, b) + 1.1102230246251565e-16))
     t = unit_f64(c, d)
     return mean + radius * turn_cos(t), mean + radius * turn_sin(t)
-
-
-def normal_f32(y, step, seed, size, mean, std, lo, hi):
-    """Two pairs of a block, each on a circle of its own (Box and Muller)."""
-    for block in range(lo, min(hi, size // 4)):
-        a, b, c, d = philox(block, step[0], seed)
-        first = std * radius_f32(a)
-        second = std * radius_f32(c)
-        y[4 * block] = mean + first * turn_cos(unit_f32(b))
-        y[4 * block + 1] = mean + first * turn_sin(unit_f32(b))
-        y[4 * block + 2] = mean + second * turn_cos(unit_f32(d))
-        y[4 * block + 3] = mean + second * turn_sin(unit_f32(d))
-    if hi > size // 4:
-        words = philox(size // 4, step[0], seed)
-        for k in range(size % 4):
-            radius = std * radius_f32(words[k // 2 * 2])
-            turn = unit_f32(words[k // 2 * 2 + 1])
-            y[size - size % 4 + k] = mean + radius * (turn_sin(turn) if k % 2 else turn_cos(turn))
-
-
-def normal_f64(y, step, seed, size, mean, std, lo, hi):
-    for block in range(lo, hi):
-        a, b, c, d = philox(block, step[0], seed)
-        radius = std * np.sqrt(-2.0 * log(unit_f64(a, b) + 1.1102230246251565e-16))
-        t = unit_f64(c, d)
-        y[2 * block] = mean + radius * turn_cos(t)
-        if 2 * block + 1 < size:
-            y[2 * block + 1] = mean + radius * turn_sin(t)
 
 
 class normal(Random):
@@ -233,33 +177,13 @@ class normal(Random):
         pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1)
         return (mean + pairs.reshape(-1)[:size]).reshape(shape)
 
-    def cpu(step, y, *, shape, mean, std, dtype, seed):
-        kernel, each = (normal_f64, 2) if y.dtype is f64 else (normal_f32, 4)
-        args = (y, step or NO_STEP, seed, y.size, mean, std)
-        return Launch(kernel, *args, units=blocks_of(y.size, each), grain=GRAIN)
-
-    def cuda(step, y, *, shape, mean, std, dtype, seed):
-        args = (y, step or NO_STEP, seed, y.size, mean, std)
-        if y.dtype is f64:
-            return random_grid(by_twos(wide_normal_of_words, "normal"), 2, *args, size=y.size)
-        return random_grid(by_fours(normal_of_words, "normal"), 4, *args, size=y.size)
+    def draw(*, mean, std, dtype, **attrs):
+        how = (wide_normal_of_words, 2) if dtype is f64 else (normal_of_words, 4)
+        return Draw(*how, mean, std)
 
 
-def coin_of_word(word, limit, _):
+def coin_of_word(word, value, limit, unused):
     return 1.0 if word < limit else 0.0
-
-
-def coin_toss(y, step, seed, size, limit, lo, hi):
-    for block in range(lo, min(hi, size // 4)):
-        a, b, c, d = philox(block, step[0], seed)
-        y[4 * block] = 1.0 if a < limit else 0.0
-        y[4 * block + 1] = 1.0 if b < limit else 0.0
-        y[4 * block + 2] = 1.0 if c < limit else 0.0
-        y[4 * block + 3] = 1.0 if d < limit else 0.0
-    if hi > size // 4:
-        words = philox(size // 4, step[0], seed)
-        for k in range(size % 4):
-            y[size - size % 4 + k] = 1.0 if words[k] < limit else 0.0
 
 
 def limit_of(p: float) -> int:
@@ -289,30 +213,12 @@ class bernoulli(Random):
         hit = philox_words(math.prod(shape), at(step), seed) < limit_of(p)
         return hit.reshape(shape).astype(np.float64 if dtype.is_float else dtype.numpy)
 
-    def cpu(step, y, *, shape, p, dtype, seed):
-        args = (y, step or NO_STEP, seed, y.size, limit_of(p))
-        return Launch(coin_toss, *args, units=blocks_of(y.size, 4), grain=GRAIN)
-
-    def cuda(step, y, *, shape, p, dtype, seed):
-        args = (y, step or NO_STEP, seed, y.size, limit_of(p), 0)
-        return random_grid(word_by_word(coin_of_word, "bernoulli"), 4, *args, size=y.size)
+    def draw(*, p, **attrs):
+        return Draw(word_by_word(coin_of_word), 4, limit_of(p))
 
 
-def number_of_word(word, low, count):
+def number_of_word(word, value, low, count):
     return low + share_of(word, count)
-
-
-def random_integers(y, step, seed, size, low, count, lo, hi):
-    for block in range(lo, min(hi, size // 4)):
-        a, b, c, d = philox(block, step[0], seed)
-        y[4 * block] = low + share_of(a, count)
-        y[4 * block + 1] = low + share_of(b, count)
-        y[4 * block + 2] = low + share_of(c, count)
-        y[4 * block + 3] = low + share_of(d, count)
-    if hi > size // 4:
-        words = philox(size // 4, step[0], seed)
-        for k in range(size % 4):
-            y[size - size % 4 + k] = low + share_of(words[k], count)
 
 
 def share_of(word, count):
@@ -345,33 +251,12 @@ class randint(Random):
         drawn = ((words * np.uint64(high - low)) >> np.uint64(32)).astype(np.int64) + low
         return drawn.reshape(shape).astype(dtype.numpy)
 
-    def cpu(step, y, *, shape, low, high, dtype, seed):
-        args = (y, step or NO_STEP, seed, y.size, low, high - low)
-        return Launch(random_integers, *args, units=blocks_of(y.size, 4), grain=GRAIN)
-
-    def cuda(step, y, *, shape, low, high, dtype, seed):
-        args = (y, step or NO_STEP, seed, y.size, low, high - low)
-        return random_grid(word_by_word(number_of_word, "randint"), 4, *args, size=y.size)
+    def draw(*, low, high, **attrs):
+        return Draw(word_by_word(number_of_word), 4, low, high - low)
 
 
-def drop(x, y, step, seed, size, limit, scale, lo, hi):
-    for block in range(lo, min(hi, size // 4)):
-        a, b, c, d = philox(block, step[0], seed)
-        i = 4 * block
-        y[i] = x[i] * scale if a >= limit else 0.0
-        y[i + 1] = x[i + 1] * scale if b >= limit else 0.0
-        y[i + 2] = x[i + 2] * scale if c >= limit else 0.0
-        y[i + 3] = x[i + 3] * scale if d >= limit else 0.0
-    if hi > size // 4:
-        words = philox(size // 4, step[0], seed)
-        for k in range(size % 4):
-            i = size - size % 4 + k
-            y[i] = x[i] * scale if words[k] >= limit else 0.0
-
-
-def copy_all(x, y, lo, hi):
-    for i in range(lo, hi):
-        y[i] = x[i]
+def left_of_word(word, value, limit, scale):
+    return value * scale if word >= limit else 0.0
 
 
 class dropout(Op):
@@ -399,20 +284,21 @@ class dropout(Op):
 
     def cpu(x, step, y, *, p, seed, training):
         if not training:
-            return Launch(copy_all, x, y, units=y.size)
-        scale = 1.0 / (1.0 - p) if p < 1 else 0.0
-        args = (x, y, step or NO_STEP, seed, y.size, limit_of(p), scale)
-        return Launch(drop, *args, units=blocks_of(y.size, 4), grain=GRAIN)
+            return copy_all(x, y)
+        return drawn(False, "dropout", _losses(p), x, y, step, seed)
 
     def cuda(x, step, y, *, p, seed, training):
         if not training:
             return elementwise(same, "dropout", (x,), y)
-        scale = 1.0 / (1.0 - p) if p < 1 else 0.0
-        args = (x, y, step or NO_STEP, seed, y.size, limit_of(p), scale)
-        return random_grid(gpu_drop, 4, *args, size=y.size)
+        return drawn(True, "dropout", _losses(p), x, y, step, seed)
 
     def grad(g, operands, results, grads, **attrs):
         return g.dropout(grads[0], operands[1], **attrs), None
 
     def flops(x, step, **attrs):
         return x.size * 8
+
+
+def _losses(p: float) -> Draw:
+    scale = 1.0 / (1.0 - p) if p < 1 else 0.0
+    return Draw(word_by_word(left_of_word), 4, limit_of(p), scale)

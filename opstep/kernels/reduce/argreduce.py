@@ -7,9 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.reduce.cuda_folds import arg_best
 from opstep.kernels.reduce.cuda_reduction import reduce
-from opstep.kernels.reduce.folds import high_key, low_key
+from opstep.kernels.reduce.folds import arg_best, high_key, low_key
 from opstep.kernels.rules.axes import around, axis_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch, Scratch

@@ -1,256 +1,162 @@
-"""How CUDA kernels of reductions combine accumulators: of vectors, of warps, of blocks.
-
-An accumulator is a number, or a pair of numbers as a tuple; pairs lie side by side in memory.
-"""
+"""How CUDA kernels of reductions combine states: of vectors, of warps, of blocks, of launches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from opstep.kernels.reduce.reduction import Fold
-from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_xor
+from opstep.kernels.reduce.folds import Fold
+from opstep.kernels.reduce.states import GET, PUT
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, shuffle_xor
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import DType
 
 THREADS = 256  # of a block
 
-NOTHING, FIRST, POSITION = "nothing", "first", "position"
 
-
-class GpuFold(NamedTuple):
-    """A reduction as functions of scalars: see `reduction.Fold`.
-
-    `parts`: numbers of an accumulator, 1 or 2, of dtype `accumulator` in memory. ``load(v, c)``
-    makes a term of an element v; c is what `context` says: 0, the first element of the result, or
-    where the element stands among those that are folded. ``merge(term, term)`` adds terms of a few
-    elements, ``widen(term)`` makes an accumulator of what they give, and ``combine(acc, acc)`` adds
-    those: so a sum is made in f64, without a conversion for each element.
-    ``finish(acc, count, divisor)`` gives the result.
-    """
-
-    name: str
-    accumulator: DType
-    parts: int
-    start: Callable
-    load: Callable
-    merge: Callable
-    widen: Callable
-    combine: Callable
-    finish: Callable
-    context: str = NOTHING
-
-
-def as_it_is(acc):
-    return acc
+def held_as(dtype: DType) -> Any:
+    """The type of a kernel's own arrays of such elements."""
+    if not dtype.is_float:
+        return np.int64
+    return np.float64 if dtype.itemsize == 8 else np.float32
 
 
 @cache
-def as_on_cpu(fold: Fold) -> GpuFold:
-    """The fold of a CPU kernel."""
-    ended, of_element = fold.finish, fold.load
+def exchange(shuffle: Intrinsic, pair: bool) -> Callable:
+    """The state of another thread of the warp."""
 
-    def finish(acc, count, divisor):
-        return ended(acc, count)
+    def one(state, other):
+        return shuffle(state, other)
 
-    def load(v, c):
-        return of_element(v)
+    def two(state, other):
+        return shuffle(state[0], other), shuffle(state[1], other)
 
-    start, _, combine = fold[2:5]
-    return GpuFold(fold.name, fold.accumulator, 1, start, load, combine, as_it_is, combine, finish)
-
-
-class Steps(NamedTuple):
-    """What kernels call, made from a fold."""
-
-    term: Callable[..., Any]  # (vector, c) -> the accumulator of its elements
-    spread: Callable[..., Any]  # (accs, vector, cs) -> accs, one for each element
-    spread_four: Callable[..., Any]  # (accs, four vectors, cs of each) -> accs
-    starts: Callable[..., Any]  # () -> as many accumulators as a vector has elements
-    put: Callable[..., Any]  # (memory, i, acc)
-    get: Callable[..., Any]  # (memory, i) -> acc
-    together: Callable[..., Any]  # (acc, lanes) -> what `lanes` neighbouring threads have
-    finish: Callable[..., Any]  # (y, i, acc, count, divisor)
-
-
-@cache
-def steps_of(fold: GpuFold, width: int, raw: bool) -> Steps:
-    """`width`: elements of a vector. `raw`: results are accumulators, for another launch."""
-    put, get = (_put_one, _get_one) if fold.parts == 1 else (_put_two, _get_two)
-    ended = fold.finish
-
-    def finish(y, i, acc, count, divisor):
-        y[i] = ended(acc, count, divisor)
-
-    def finish_raw(y, i, acc, count, divisor):
-        put(y, i, acc)
-
-    return Steps(
-        _term(fold, width),
-        _spread(fold, width),
-        _spread_four(fold, width),
-        _starts(fold, width),
-        put,
-        get,
-        _together(fold, put, get),
-        finish_raw if raw else finish,
-    )
-
-
-def _put_one(memory, i, acc):
-    memory[i] = acc
-
-
-def _get_one(memory, i):
-    return memory[i]
-
-
-def _put_two(memory, i, acc):
-    memory[2 * i] = acc[0]
-    memory[2 * i + 1] = acc[1]
-
-
-def _get_two(memory, i):
-    return memory[2 * i], memory[2 * i + 1]
-
-
-def _exchange_one(acc, mask):
-    return shuffle_xor(acc, mask)
-
-
-def _exchange_two(acc, mask):
-    return shuffle_xor(acc[0], mask), shuffle_xor(acc[1], mask)
-
-
-def _together(fold: GpuFold, put, get):
-    combine = fold.combine
-    exchange = _exchange_one if fold.parts == 1 else _exchange_two
-    kind = getattr(np, fold.accumulator.numpy.name)
-    places = THREADS // 32 * fold.parts
-
-    def together(acc, lanes):
-        """Valid in the first of the lanes, a power of 2; all threads of the block call it."""
-        mask = min(lanes, 32) >> 1
-        while mask > 0:
-            acc = combine(acc, exchange(acc, mask))
-            mask >>= 1
-        if lanes > 32:
-            shared = cuda.shared.array(places, kind)
-            warp = cuda.threadIdx.x >> 5
-            if cuda.threadIdx.x & 31 == 0:
-                put(shared, warp, acc)
-            cuda.syncthreads()
-            first = (cuda.threadIdx.x & -lanes) >> 5
-            if cuda.threadIdx.x & 31 == 0 and warp == first:
-                for other in range(1, lanes >> 5):
-                    acc = combine(acc, get(shared, warp + other))
-        return acc
-
-    return together
-
-
-# --- over the elements of a vector ----------------------------------------------------------------
-
-
-def _same(c, k):
-    return c
-
-
-def _moved(c, k):
-    return c + k
-
-
-def _term(fold: GpuFold, width: int):
-    """Pairwise: short chains, small errors."""
-    load, merge, widen = fold.load, fold.merge, fold.widen
-    at = _moved if fold.context == POSITION else _same
-
-    def one(v, c):
-        return load(v[0], c)
-
-    def two(v, c):
-        return merge(load(v[0], c), load(v[1], at(c, 1)))
-
-    def four(v, c):
-        return merge(two(v[:2], c), two(v[2:], at(c, 2)))
-
-    def eight(v, c):
-        return merge(four(v[:4], c), four(v[4:], at(c, 4)))
-
-    def sixteen(v, c):
-        return merge(eight(v[:8], c), eight(v[8:], at(c, 8)))
-
-    merged = {1: one, 2: two, 4: four, 8: eight, 16: sixteen}[width]
-
-    def term(v, c):
-        return widen(merged(v, c))
-
-    return term
-
-
-def _spread(fold: GpuFold, width: int):
-    load, widen, combine = fold.load, fold.widen, fold.combine
-
-    def one(a, v, c):
-        return (combine(a[0], widen(load(v[0], c[0]))),)
-
-    def two(a, v, c):
-        return one(a[:1], v[:1], c[:1]) + one(a[1:], v[1:], c[1:])
-
-    def four(a, v, c):
-        return two(a[:2], v[:2], c[:2]) + two(a[2:], v[2:], c[2:])
-
-    def eight(a, v, c):
-        return four(a[:4], v[:4], c[:4]) + four(a[4:], v[4:], c[4:])
-
-    return {1: one, 2: two, 4: four, 8: eight}.get(width, one)
-
-
-def _spread_four(fold: GpuFold, width: int):
-    load, merge, widen, combine = fold.load, fold.merge, fold.widen, fold.combine
-
-    def column(a, v0, v1, v2, v3, c0, c1, c2, c3):
-        low = merge(load(v0, c0), load(v1, c1))
-        return combine(a, widen(merge(low, merge(load(v2, c2), load(v3, c3)))))
-
-    def one(a, v, w, x, y, c, d, e, f):
-        return (column(a[0], v[0], w[0], x[0], y[0], c[0], d[0], e[0], f[0]),)
-
-    def two(a, v, w, x, y, c, d, e, f):
-        low = one(a[:1], v[:1], w[:1], x[:1], y[:1], c[:1], d[:1], e[:1], f[:1])
-        return low + one(a[1:], v[1:], w[1:], x[1:], y[1:], c[1:], d[1:], e[1:], f[1:])
-
-    def four(a, v, w, x, y, c, d, e, f):
-        low = two(a[:2], v[:2], w[:2], x[:2], y[:2], c[:2], d[:2], e[:2], f[:2])
-        return low + two(a[2:], v[2:], w[2:], x[2:], y[2:], c[2:], d[2:], e[2:], f[2:])
-
-    def eight(a, v, w, x, y, c, d, e, f):
-        low = four(a[:4], v[:4], w[:4], x[:4], y[:4], c[:4], d[:4], e[:4], f[:4])
-        return low + four(a[4:], v[4:], w[4:], x[4:], y[4:], c[4:], d[4:], e[4:], f[4:])
-
-    return {1: one, 2: two, 4: four, 8: eight}.get(width, one)
-
-
-def _starts(fold: GpuFold, width: int):
-    start = fold.start
-
-    def one():
-        return (start(),)
-
-    def two():
-        return start(), start()
-
-    def four():
-        return start(), start(), start(), start()
-
-    def eight():
-        return start(), start(), start(), start(), start(), start(), start(), start()
-
-    return {1: one, 2: two, 4: four, 8: eight}.get(width, one)
+    return two if pair else one
 
 
 def power_of_two(number: int) -> int:
     """The one that is not below it."""
     return 1 << max(0, number - 1).bit_length()
+
+
+@cache
+def term_of(fold: Fold, width: int) -> Callable:
+    """(elements of a vector, the result's first, place of the vector's first) -> what they come to.
+    Pairwise: short chains, small errors.
+    """
+    load, combine, half = fold.load, fold.combine, width // 2
+
+    def one(v, first, place):
+        return load(v[0], first, place)
+
+    def several(v, first, place):
+        return combine(of_half(v[:half], first, place), of_half(v[half:], first, place + half))
+
+    if width == 1:
+        return one
+    of_half = term_of(fold, half)
+    return several
+
+
+@cache
+def finisher(fold: Fold, raw: bool) -> Callable:
+    """(y, more, i, state, count, divisor): writes result i, or the state for another launch."""
+    ended, put = fold.finish, PUT[fold.pair]
+
+    def finish(y, more, i, state, count, divisor):
+        y[i] = ended(state, count, divisor)
+
+    def finish_raw(y, more, i, state, count, divisor):
+        put(y, more, i, state)
+
+    return finish_raw if raw else finish
+
+
+@cache
+def together(fold: Fold) -> Callable:
+    combine, pair = fold.combine, fold.pair
+    put, get, across = PUT[pair], GET[pair], exchange(shuffle_xor, pair)
+    kind, second = held_as(fold.state[0]), held_as(fold.state[-1])
+    warps = THREADS // 32
+
+    def folded(state, lanes):
+        """Valid in the first of the lanes, a power of 2; all threads of the block call it."""
+        mask = min(lanes, 32) >> 1
+        while mask > 0:
+            state = combine(state, across(state, mask))
+            mask >>= 1
+        if lanes > 32:
+            shared = cuda.shared.array(warps, kind)
+            more = cuda.shared.array(warps, second) if pair else shared
+            warp = cuda.threadIdx.x >> 5
+            if cuda.threadIdx.x & 31 == 0:
+                put(shared, more, warp, state)
+            cuda.syncthreads()
+            first = (cuda.threadIdx.x & -lanes) >> 5
+            if cuda.threadIdx.x & 31 == 0 and warp == first:
+                for other in range(1, lanes >> 5):
+                    state = combine(state, get(shared, more, warp + other))
+        return state
+
+    return folded
+
+
+# --- what several blocks folded of one result, joined by a second launch --------------------------
+
+
+@cache
+def join_kernel(fold: Fold):
+    """2**bits results of a block side by side: the threads below one another share their states,
+    `blocks` of them for each result, n apart.
+    """
+    start, combine, pair = fold.start, fold.combine, fold.pair
+    put, get, finish = PUT[pair], GET[pair], fold.finish
+    kind, second = held_as(fold.state[0]), held_as(fold.state[-1])
+
+    def kernel(parts, seconds, y, results, blocks, n, bits, count, divisor):
+        shared = cuda.shared.array(THREADS, kind)
+        more = cuda.shared.array(THREADS, second) if pair else shared
+        thread = cuda.threadIdx.x
+        wide = 1 << bits
+        down = thread >> bits
+        i = (cuda.blockIdx.x << bits) + (thread & (wide - 1))
+        state = start()
+        if i < results:
+            above = div32(i, n)
+            base = above * blocks * n + i - above * n
+            block = np.int64(down)
+            while block < blocks:
+                state = combine(state, get(parts, seconds, base + block * n))
+                block += THREADS >> bits
+        put(shared, more, thread, state)
+        step = THREADS >> 1
+        while step >= wide:
+            cuda.syncthreads()
+            if thread < step:
+                below = get(shared, more, thread + step)
+                put(shared, more, thread, combine(get(shared, more, thread), below))
+            step >>= 1
+        if down == 0 and i < results:
+            y[i] = finish(get(shared, more, thread), count, divisor)
+
+    kernel.__name__ = fold.name
+    return kernel
+
+
+def folded_by(
+    fold: Fold, y: Arg, blocks: int, n: int, ends: tuple[int, int], first: Callable[..., Grid]
+) -> list[Grid]:
+    """``first(raw, y, more)`` folds; where several blocks share a result, into states that another
+    launch joins. Those of n neighbouring results stand side by side.
+    """
+    if blocks == 1:
+        return [first(False, y, y)]
+    parts = [Scratch(kind, y.size * blocks) for kind in fold.state]
+    bits = min(5, power_of_two(n).bit_length() - 1)
+    args = (parts[0], parts[-1], y, y.size, blocks, n, bits, *ends)
+    join = Grid(join_kernel(fold), *args, grid=-(-y.size >> bits), block=THREADS)
+    return [first(True, parts[0], parts[-1]), join]

@@ -4,8 +4,8 @@ As on the CPU, axes are merged into groups that are kept and groups that are red
 group is reduced, a power of 2 of neighbouring threads (`lanes`, up to a block) folds each result
 from *rows* of neighbouring elements. If it is kept, threads fold *columns*, a vector of
 neighbouring results each, and the threads of a block that share columns join what they have. Where
-results are few and long, each is folded by several blocks into accumulators, which a second launch
-joins: the order depends on the shape alone.
+results are few and long, each is folded by several blocks into states, which a second launch joins:
+the order depends on the shape alone.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from functools import cache
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
 from opstep.kernels.reduce.cuda_columns import by_columns
 from opstep.kernels.reduce.cuda_folding import (
-    FIRST,
-    POSITION,
     THREADS,
-    GpuFold,
+    finisher,
+    folded_by,
     power_of_two,
-    steps_of,
+    term_of,
+    together,
 )
-from opstep.kernels.reduce.cuda_joining import join, parts_of
+from opstep.kernels.reduce.folds import Fold
 from opstep.kernels.reduce.reduction import Groups, group
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid
@@ -38,7 +38,7 @@ ROW_BLOCKS = 1056  # about so many blocks share results that are few
 
 
 def reduce(
-    fold: GpuFold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0, divisor: int = 0
+    fold: Fold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0, divisor: int = 0
 ) -> list[Grid] | None:
     """Launches that reduce x over the axes into y; None where x is too large for the kernels.
     `count` and `divisor` are handed to `finish`.
@@ -46,7 +46,7 @@ def reduce(
     if x.size == 0:
         args = (y, y.size, count, divisor)
         return [Grid(fold_nothing(fold), *args, grid=-(-y.size // THREADS), block=THREADS)]
-    s = group(x.shape, axes, cut=False)
+    s = group(x.shape, axes)
     results = s.kept * (s.n if s.columns else 1)
     rows = s.rows * (1 if s.columns else -(-s.n // PIECE))
     if max(results, rows) >= LIMIT:
@@ -56,7 +56,7 @@ def reduce(
 
 
 @cache
-def fold_nothing(fold: GpuFold):
+def fold_nothing(fold: Fold):
     start, finish = fold.start, fold.finish
 
     def kernel(y, n, count, divisor):
@@ -72,19 +72,18 @@ def fold_nothing(fold: GpuFold):
 
 
 @cache
-def rows_kernel(fold: GpuFold, width: int, raw: bool):
+def rows_kernel(fold: Fold, width: int, raw: bool):
     """Units are parts of results: `lanes` threads each, `wide` of them side by side over a run."""
     start, load, widen, combine = fold.start, fold.load, fold.widen, fold.combine
-    term, together, finish = (getattr(steps_of(fold, width, raw), k) for k in _USED_BY_ROWS)
+    term, folded, finish = term_of(fold, width), together(fold), finisher(fold, raw)
     vector = Intrinsic("load", width)
-    needs_first, needs_position = fold.context == FIRST, fold.context == POSITION
 
-    def run(x, p, length, lane, wide, c, acc):
+    def run(x, p, length, lane, wide, first, place, state):
         """Folds length elements from p on: single ones up to a vector's place, vectors, more."""
         ahead = min(-p & (width - 1), length)
         j = lane
         while j < ahead:
-            acc = combine(acc, widen(load(x[p + j], c + j if needs_position else c)))
+            state = combine(state, widen(load(x[p + j], first, place + j)))
             j += wide
         j = ahead + lane * width
         jump = wide * width
@@ -93,40 +92,41 @@ def rows_kernel(fold: GpuFold, width: int, raw: bool):
             v1 = vector(x, p + j + jump)
             v2 = vector(x, p + j + 2 * jump)
             v3 = vector(x, p + j + 3 * jump)
-            acc = combine(acc, term(v0, c + j if needs_position else c))
-            acc = combine(acc, term(v1, c + j + jump if needs_position else c))
-            acc = combine(acc, term(v2, c + j + 2 * jump if needs_position else c))
-            acc = combine(acc, term(v3, c + j + 3 * jump if needs_position else c))
+            state = combine(state, widen(term(v0, first, place + j)))
+            state = combine(state, widen(term(v1, first, place + j + jump)))
+            state = combine(state, widen(term(v2, first, place + j + 2 * jump)))
+            state = combine(state, widen(term(v3, first, place + j + 3 * jump)))
             j += 4 * jump
         while j + width <= length:
-            acc = combine(acc, term(vector(x, p + j), c + j if needs_position else c))
+            state = combine(state, widen(term(vector(x, p + j), first, place + j)))
             j += jump
         j = ahead + ((length - ahead) & -width) + lane
         while j < length:
-            acc = combine(acc, widen(load(x[p + j], c + j if needs_position else c)))
+            state = combine(state, widen(load(x[p + j], first, place + j)))
             j += wide
-        return acc
+        return state
 
     def kernel(
-        x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
+        x, y, more, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
         units, rows, per, blocks, pieces, piece, n, lanes_bits, wide_bits, count, divisor,
     ):  # fmt: skip
         lanes = 1 << lanes_bits
         wide = 1 << wide_bits
         lane = cuda.threadIdx.x & (lanes - 1)
         unit = (cuda.blockIdx.x * THREADS + cuda.threadIdx.x) >> lanes_bits
-        acc = start()
+        state = start()
         if unit < units:
             i = unit if blocks == 1 else div32(unit, blocks)
             begin = (unit - i * blocks) * per
             base = spot(i, kept_sizes, kept_strides, kept)
-            c = x[base] if needs_first else 0
+            first = x[base]
             tall = lanes >> wide_bits
             r = begin + (lane >> wide_bits)
             end = min(begin + per, rows)
             while r < end:
                 p = base
                 length = n
+                done = 0
                 if rows == 1:
                     pass
                 elif pieces == 1:
@@ -136,21 +136,17 @@ def rows_kernel(fold: GpuFold, width: int, raw: bool):
                     done = (r - row * pieces) * piece
                     p += spot(row, row_sizes, row_strides, axes) + done
                     length = min(piece, n - done)
-                    c = done if needs_position else c
-                acc = run(x, p, length, lane & (wide - 1), wide, c, acc)
+                state = run(x, p, length, lane & (wide - 1), wide, first, done, state)
                 r += tall
-        acc = together(acc, lanes)
+        state = folded(state, lanes)
         if unit < units and lane == 0:
-            finish(y, unit, acc, count, divisor)
+            finish(y, more, unit, state, count, divisor)
 
     kernel.__name__ = fold.name
     return kernel
 
 
-_USED_BY_ROWS = ("term", "together", "finish")
-
-
-def _rows(fold: GpuFold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
+def _rows(fold: Fold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
     width = 16 // x.stored.itemsize
     pieces = -(-s.n // PIECE)
     rows = s.rows * pieces
@@ -163,22 +159,20 @@ def _rows(fold: GpuFold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> li
     blocks = -(-rows // per)
     lanes = _lanes(s.kept * blocks, -(-each // blocks))
     wide = min(lanes, power_of_two(vectors))
-    groups = THREADS // lanes
-    y_or_parts = parts_of(fold, s.kept * blocks) if blocks > 1 else y
     units = s.kept * blocks
-    first = Grid(
-        rows_kernel(fold, width, blocks > 1),
-        *(x, y_or_parts, s.kept_sizes, s.kept_strides, len(s.kept_sizes)),
-        *(s.row_sizes, s.row_strides, len(s.row_sizes)),
-        *(units, rows, per, blocks, pieces, PIECE, s.n),
-        *(lanes.bit_length() - 1, wide.bit_length() - 1, *ends),
-        grid=-(-units // groups),
-        block=THREADS,
-        blocks=RESIDENT,
-    )
-    if blocks == 1:
-        return [first]
-    return [first, join(fold, y_or_parts, y, s.kept, blocks, 1, ends)]
+
+    def first(raw, *into):
+        return Grid(
+            rows_kernel(fold, width, raw),
+            *(x, *into, *s.about()),
+            *(units, rows, per, blocks, pieces, PIECE, s.n),
+            *(lanes.bit_length() - 1, wide.bit_length() - 1, *ends),
+            grid=-(-units // (THREADS // lanes)),
+            block=THREADS,
+            blocks=RESIDENT,
+        )
+
+    return folded_by(fold, y, blocks, 1, ends, first)
 
 
 def _lanes(results: int, vectors: int) -> int:

@@ -10,14 +10,16 @@ comes before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import gcd
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
-from opstep.kernels.reduce.reduction import Fold
+from opstep.kernels.reduce.cuda_folding import exchange, held_as
+from opstep.kernels.reduce.scans import Running
+from opstep.kernels.reduce.states import GET, PUT
 from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_from, shuffle_up
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
@@ -30,37 +32,6 @@ MOST_PARTS = 1024
 LEAST = 2048  # elements of a part
 SHORT = 32  # elements of a row that a thread takes alone
 HELD = (32, 16)  # elements that a thread holds at most, by the numbers of a state
-
-
-class Running(NamedTuple):
-    """A fold of which every state is wanted, as functions of scalars.
-
-    A state is a number, or a pair of numbers as a tuple, in memory of the dtypes `state`.
-    ``start()`` is that of nothing, ``load(v, other, place)`` that of one element, of which a second
-    operand has `other`; ``combine(state, state)`` is associative. ``finish(v, other, before,
-    after)`` makes the element's result, or its two results as a tuple, of the states before it and
-    with it.
-    """
-
-    state: tuple[DType, ...]
-    start: Callable
-    load: Callable
-    combine: Callable
-    finish: Callable
-
-
-@cache
-def running(fold: Fold, exclusive: bool) -> Running:
-    """Of a CPU kernel's fold."""
-    term = fold.load
-
-    def load(v, other, place):
-        return term(v)
-
-    def finish(v, other, before, after):
-        return before if exclusive else after
-
-    return Running((fold.accumulator,), fold.start, load, fold.combine, finish)
 
 
 class Way(NamedTuple):
@@ -91,20 +62,20 @@ def scan(
         way = _way(n, max(a.stored.itemsize for a in arrays), HELD[len(run.state) - 1])
         parts = min(-(-BLOCKS // sequences), -(-n // max(LEAST, way.chunk)), MOST_PARTS)
         span = -(-n // (parts * way.chunk)) * way.chunk
-        folding, scanning = row_kernels(run, *dtypes, way)
+        kernel = partial(row_kernel, run, *dtypes, way)
         block, grid = way.threads, sequences * parts
     else:
         parts = min(-(-BLOCKS * MOST_THREADS // sequences), -(-n // LANES), MOST_PARTS)
         span = -(-n // parts)
-        folding, scanning = column_kernels(run, len(results))
+        kernel = partial(column_kernel, run, len(results))
         block, grid = MOST_THREADS, -(-sequences * parts // MOST_THREADS)
     states = [Scratch(t, parts * sequences) for t in run.state]
-    given = (operands[0], operands[-1])
-    into = (states[0], states[-1], n, inner, sequences, parts, span, int(reverse))
-    last = Grid(scanning, *given, results[0], results[-1], *into, grid=grid, block=block)
+    given = (operands[0], operands[-1], results[0], results[-1], states[0], states[-1])
+    given += (n, inner, sequences, parts, span, int(reverse))
+    last = Grid(kernel(False), *given, grid=grid, block=block)
     if parts == 1:
         return [last]
-    first = Grid(folding, *given, *into, grid=grid, block=block)
+    first = Grid(kernel(True), *given, grid=grid, block=block)
     lanes = min(LANES, 1 << (parts - 1).bit_length())
     middle = (states[0], states[-1], sequences, parts)
     grid = -(-sequences * lanes // LANES)
@@ -118,41 +89,6 @@ def _way(n: int, itemsize: int, held: int) -> Way:
     while threads < MOST_THREADS and threads * width * vectors < n:
         threads *= 2
     return Way(width, vectors, threads)
-
-
-# --- numbers and pairs of numbers, the latter in two arrays ---------------------------------------
-
-
-def _put_one(first, second, i, value):
-    first[i] = value
-
-
-def _put_two(first, second, i, value):
-    first[i], second[i] = value
-
-
-def _get_one(first, second, i):
-    return first[i]
-
-
-def _get_two(first, second, i):
-    return first[i], second[i]
-
-
-_PUT, _GET = (_put_one, _put_two), (_get_one, _get_two)
-
-
-@cache
-def exchange(shuffle: Intrinsic, pair: bool) -> Callable:
-    """The state of another thread of the warp."""
-
-    def one(state, other):
-        return shuffle(state, other)
-
-    def two(state, other):
-        return shuffle(state[0], other), shuffle(state[1], other)
-
-    return two if pair else one
 
 
 @cache
@@ -172,18 +108,11 @@ def warp_scan(combine: Callable, pair: bool, lanes: int) -> Callable:
     return inclusive_scan
 
 
-def _held_as(dtype: DType) -> Any:
-    """The type of a kernel's own arrays of such elements."""
-    if not dtype.is_float:
-        return np.int64
-    return np.float64 if dtype.itemsize == 8 else np.float32
-
-
 @cache
 def part_scanner(run: Running, lanes: int) -> Callable:
     """Puts the state before each part in the place of its fold: `lanes` threads a sequence."""
     start, combine, pair = run.start, run.combine, len(run.state) > 1
-    put, get, up = _PUT[pair], _GET[pair], exchange(shuffle_up, pair)
+    put, get, up = PUT[pair], GET[pair], exchange(shuffle_up, pair)
     inclusive_scan, from_lane = warp_scan(combine, pair, lanes), exchange(shuffle_from, pair)
 
     def scan_parts(partials, seconds, sequences, parts):
@@ -208,18 +137,18 @@ def part_scanner(run: Running, lanes: int) -> Callable:
 
 
 @cache
-def row_kernels(
-    run: Running, operands: tuple[DType, ...], results: tuple[DType, ...], way: Way
-) -> tuple[Callable, Callable]:
-    """(folds of parts, the scan)."""
+def row_kernel(
+    run: Running, operands: tuple[DType, ...], results: tuple[DType, ...], way: Way, folds: bool
+) -> Callable:
+    """The scan, or what `folds` parts."""
     _, start, load, combine, finish = run
     width, vectors, threads = way
     warps, held, chunk = threads // LANES, width * vectors, way.chunk
     dual, pair, both = len(operands) > 1, len(run.state) > 1, len(results) > 1
-    of_v, of_other = _held_as(operands[0]), _held_as(operands[-1])
-    of_state, of_second = _held_as(run.state[0]), _held_as(run.state[-1])
-    of_result, of_another = _held_as(results[0]), _held_as(results[-1])
-    put, get, give = _PUT[pair], _GET[pair], _PUT[both]
+    of_v, of_other = held_as(operands[0]), held_as(operands[-1])
+    of_state, of_second = held_as(run.state[0]), held_as(run.state[-1])
+    of_result, of_another = held_as(results[0]), held_as(results[-1])
+    put, get, give = PUT[pair], GET[pair], PUT[both]
     up, inclusive_scan = exchange(shuffle_up, pair), warp_scan(combine, pair, LANES)
     vector_at, store, gathered = (
         Intrinsic("load", width),
@@ -269,23 +198,6 @@ def row_kernels(
             acc = combine(acc, get(ends, seconds, w))
         return before, acc
 
-    def fold_rows(x, z, partials, seconds, n, inner, sequences, parts, span, reverse):
-        row = cuda.blockIdx.x // parts
-        part = cuda.blockIdx.x - row * parts
-        thread = np.int64(cuda.threadIdx.x)
-        lane = thread % LANES
-        values = cuda.local.array(held, of_v)
-        others = cuda.local.array(held, of_other)
-        total = start()
-        end = min((part + 1) * span, n)
-        for base in range(part * span, end, chunk):
-            p = base + thread * held
-            fetch(x, z, row, p, end, n, reverse, values, others)
-            own = own_fold(values, others, p)
-            _, total = warps_before(inclusive_scan(own, lane), lane, total)
-        if thread == 0:
-            put(partials, seconds, part * sequences + row, total)
-
     def scan_rows(x, z, y, w, partials, seconds, n, inner, sequences, parts, span, reverse):
         row = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - row * parts
@@ -295,41 +207,44 @@ def row_kernels(
         others = cuda.local.array(held, of_other)
         results = cuda.local.array(width, of_result)
         more = cuda.local.array(width, of_another)
-        acc = get(partials, seconds, part * sequences + row) if parts > 1 else start()
+        from_start = folds or parts == 1
+        acc = start() if from_start else get(partials, seconds, part * sequences + row)
         end = min((part + 1) * span, n)
         for base in range(part * span, end, chunk):
             p = base + thread * held
             fetch(x, z, row, p, end, n, reverse, values, others)
             own = inclusive_scan(own_fold(values, others, p), lane)
             here, acc = warps_before(own, lane, acc)
-            neighbour = up(own, 1)
-            here = combine(here, neighbour) if lane > 0 else here
-            for r in range(vectors):
-                for j in range(width):
-                    k = r * width + j
-                    v, other = values[k], others[k]
-                    before = here
-                    here = combine(here, load(v, other, p + k))
-                    found = finish(v, other, before, here)
-                    give(results, more, width - 1 - j if reverse else j, found)
-                if p + r * width < end:
-                    at = locate(row, p + r * width, n, reverse)
-                    store(y, at, gathered(results, 0))
-                    if both:
-                        store(w, at, gathered(more, 0))
+            if not folds:
+                neighbour = up(own, 1)
+                here = combine(here, neighbour) if lane > 0 else here
+                for r in range(vectors):
+                    for j in range(width):
+                        k = r * width + j
+                        v, other, before = values[k], others[k], here
+                        here = combine(here, load(v, other, p + k))
+                        found = finish(v, other, before, here)
+                        give(results, more, width - 1 - j if reverse else j, found)
+                    if p + r * width < end:
+                        at = locate(row, p + r * width, n, reverse)
+                        store(y, at, gathered(results, 0))
+                        if both:
+                            store(w, at, gathered(more, 0))
+        if folds and thread == 0:
+            put(partials, seconds, part * sequences + row, acc)
 
-    return fold_rows, scan_rows
+    return scan_rows
 
 
 # --- sequences side by side -----------------------------------------------------------------------
 
 
 @cache
-def column_kernels(run: Running, results: int) -> tuple[Callable, Callable]:
-    """(folds of parts, the scan): a thread a sequence, and part of it."""
+def column_kernel(run: Running, results: int, folds: bool) -> Callable:
+    """The scan, or what `folds` parts: a thread a sequence, and part of it."""
     _, start, load, combine, finish = run
     pair = len(run.state) - 1
-    put, get, give = _PUT[pair], _GET[pair], _PUT[results - 1]
+    put, get, give = PUT[pair], GET[pair], PUT[results - 1]
 
     def locate(sequence, n, inner, reverse):
         """(first element, from one to the next)"""
@@ -339,28 +254,20 @@ def column_kernels(run: Running, results: int) -> tuple[Callable, Callable]:
             return first + (n - 1) * inner, -inner
         return first, inner
 
-    def fold_columns(x, z, partials, seconds, n, inner, sequences, parts, span, reverse):
-        part = cuda.grid(1) // sequences
-        sequence = cuda.grid(1) - part * sequences
-        if part < parts:
-            first, step = locate(sequence, n, inner, reverse)
-            acc = start()
-            for p in range(part * span, min((part + 1) * span, n)):
-                i = first + p * step
-                acc = combine(acc, load(x[i], z[i], p))
-            put(partials, seconds, part * sequences + sequence, acc)
-
     def scan_columns(x, z, y, w, partials, seconds, n, inner, sequences, parts, span, reverse):
         part = cuda.grid(1) // sequences
         sequence = cuda.grid(1) - part * sequences
         if part < parts:
             first, step = locate(sequence, n, inner, reverse)
-            acc = get(partials, seconds, part * sequences + sequence) if parts > 1 else start()
+            from_start = folds or parts == 1
+            acc = start() if from_start else get(partials, seconds, part * sequences + sequence)
             for p in range(part * span, min((part + 1) * span, n)):
                 i = first + p * step
-                v, other = x[i], z[i]
-                before = acc
+                v, other, before = x[i], z[i], acc
                 acc = combine(acc, load(v, other, p))
-                give(y, w, i, finish(v, other, before, acc))
+                if not folds:
+                    give(y, w, i, finish(v, other, before, acc))
+            if folds:
+                put(partials, seconds, part * sequences + sequence, acc)
 
-    return fold_columns, scan_columns
+    return scan_columns

@@ -1,14 +1,63 @@
-"""What reductions do to single elements: terms, accumulators and results, in plain Python."""
+"""Folds: what reductions and scans do to single elements, in plain Python."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
 import numpy as np
 
-from opstep.kernels.reduce.reduction import Fold
 from opstep.kernels.reduce.runs import product_of, sum_of
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits
+from opstep.runtime.device.cuda.compiling.names import max_nan, min_nan
 from opstep.runtime.device.source import by_dtype
 from opstep.runtime.ir.types import DType, boolean, f32, f64, i32, i64
+
+
+def itself(state):
+    return state
+
+
+class Fold(NamedTuple):
+    """A reduction as functions of scalars.
+
+    A state is a number, or a pair of numbers as a tuple, in memory of the dtypes `state`.
+    ``start()`` is that of nothing. ``load(v, first, place)`` makes a term of an element v, of which
+    it may know the first of those that are folded with it and, where they are neighbours, its place
+    among them. ``combine`` joins two terms, or two states; ``widen(term)`` makes a state of what a
+    few terms come to: so a GPU makes a sum in f64, without a conversion for each element.
+    ``finish(state, count, divisor)`` gives the result.
+
+    Only the CPU looks at the others. Where the order of terms matters, as for sums of floats,
+    ``together(x, n)`` is what a run of at most `RUN` elements comes to, in an order of its own. If
+    the fold is `in_order`, columns are folded in the order that `order_of` gives, which other
+    kernels repeat.
+    """
+
+    name: str
+    state: tuple[DType, ...]
+    start: Callable
+    load: Callable
+    combine: Callable
+    finish: Callable
+    widen: Callable = itself
+    together: Callable | None = None
+    in_order: bool = False
+
+    @property
+    def pair(self) -> bool:
+        """Whether a state is a pair."""
+        return len(self.state) > 1
+
+
+def element(v, first, place):
+    return v
+
+
+def result(state, count, divisor):
+    return state
+
 
 # --- sums and products ----------------------------------------------------------------------------
 
@@ -29,47 +78,49 @@ def one_count():
     return np.int64(1)
 
 
-def wide(v):
+def wide(term):
+    return np.float64(term)
+
+
+def wide_element(v, first, place):
     return np.float64(v)
 
 
-def integer(v):
+def integer(v, first, place):
     return np.int64(v)
 
 
-def plus(acc, term):
-    return acc + term
+def plus(a, b):
+    return a + b
 
 
-def times(acc, term):
-    return acc * term
+def times(a, b):
+    return a * b
 
 
-def as_it_is(acc, count):
-    return acc
+def over_count(state, count, divisor):
+    return state / np.float64(count)
 
 
-def over_count(acc, count):
-    return acc / np.float64(count)
-
-
-def total(dtype: DType) -> Fold:
+def total(dtype: DType, gpu: bool = False) -> Fold:
     if dtype.is_float:
-        return Fold("sum", f64, zero, wide, plus, as_it_is, sum_of, in_order=True)
-    return Fold("sum", i64, no_count, integer, plus, as_it_is)
+        return Fold("sum", (f64,), zero, element, plus, result, wide, sum_of, in_order=True)
+    return Fold("sum", (i64,), no_count, integer, plus, result)
 
 
-def product(dtype: DType) -> Fold:
+def average(dtype: DType, gpu: bool = False) -> Fold:
+    return total(dtype)._replace(name="mean", finish=over_count)
+
+
+def product(dtype: DType, gpu: bool = False) -> Fold:
     if dtype.is_float:
-        return Fold("prod", f64, one, wide, times, as_it_is, product_of)
-    return Fold("prod", i64, one_count, integer, times, as_it_is)
+        return Fold("prod", (f64,), one, wide_element, times, result, together=product_of)
+    return Fold("prod", (i64,), one_count, integer, times, result)
 
-
-average = Fold("mean", f64, zero, wide, plus, over_count, sum_of, in_order=True)
 
 # --- extremes -------------------------------------------------------------------------------------
-# Floats are compared as integers of the same order, in which NaN is the outermost: integer
-# extremes vectorise, those of floats that must not lose a NaN do not.
+# The CPU compares floats as integers of the same order, in which NaN is the outermost: integer
+# extremes vectorise, those of floats that must not lose a NaN do not. A GPU has instructions.
 
 
 def _key_f32(v):
@@ -150,19 +201,51 @@ def smaller(acc, term):
     return term if term < acc else acc
 
 
+def _from_high_key(v, first, place):
+    return high_key(v)
+
+
+def _from_low_key(v, first, place):
+    return low_key(v)
+
+
+def _back(state, count, divisor):
+    return value_of_key(state, count)
+
+
+def least():
+    return -1e999
+
+
+def most():
+    return 1e999
+
+
+def larger_float(a, b):
+    return max_nan(a, b)
+
+
+def smaller_float(a, b):
+    return min_nan(a, b)
+
+
+def largest(dtype: DType, gpu: bool = False) -> Fold:
+    if gpu and dtype.is_float:
+        return Fold("max", (dtype,), least, element, larger_float, result)
+    return Fold("max", (_key_type(dtype),), lowest, _from_high_key, larger, _back)
+
+
+def smallest(dtype: DType, gpu: bool = False) -> Fold:
+    if gpu and dtype.is_float:
+        return Fold("min", (dtype,), most, element, smaller_float, result)
+    return Fold("min", (_key_type(dtype),), uppermost, _from_low_key, smaller, _back)
+
+
 def _key_type(dtype: DType) -> DType:
     return i32 if dtype is f32 else i64
 
 
-def largest(dtype: DType) -> Fold:
-    return Fold("max", _key_type(dtype), lowest, high_key, larger, value_of_key)
-
-
-def smallest(dtype: DType) -> Fold:
-    return Fold("min", _key_type(dtype), uppermost, low_key, smaller, value_of_key)
-
-
-# --- truth ----------------------------------------------------------------------------------------
+# --- truth: in bytes on the CPU, whose vectors hold many; threads of a GPU exchange words ---------
 
 
 def no():
@@ -173,7 +256,7 @@ def yes():
     return np.uint8(1)
 
 
-def truth(v):
+def truth(v, first, place):
     return np.uint8(v != 0.0)
 
 
@@ -185,9 +268,85 @@ def both(acc, term):
     return np.uint8(acc & term)
 
 
-def some(dtype: DType) -> Fold:
-    return Fold("any", boolean, no, truth, either, as_it_is)
+def word_of_truth(v, first, place):
+    return np.int64(v != 0.0)
 
 
-def every(dtype: DType) -> Fold:
-    return Fold("all", boolean, yes, truth, both, as_it_is)
+def either_word(a, b):
+    return a | b
+
+
+def both_words(a, b):
+    return a & b
+
+
+def some(dtype: DType, gpu: bool = False) -> Fold:
+    if gpu:
+        return Fold("any", (i64,), no_count, word_of_truth, either_word, result)
+    return Fold("any", (boolean,), no, truth, either, result)
+
+
+def every(dtype: DType, gpu: bool = False) -> Fold:
+    if gpu:
+        return Fold("all", (i64,), one_count, word_of_truth, both_words, result)
+    return Fold("all", (boolean,), yes, truth, both, result)
+
+
+# --- pairs ----------------------------------------------------------------------------------------
+# Distances from a result's first element, and their squares: one pass, and no cancellation but for
+# a first element that is far out itself.
+
+
+def no_distance():
+    return np.float64(0), np.float64(0)
+
+
+def distance(v, first, place):
+    d = v - first
+    return d, d * d
+
+
+def sums(a, b):
+    return a[0] + b[0], a[1] + b[1]
+
+
+def both_wide(term):
+    return np.float64(term[0]), np.float64(term[1])
+
+
+def variance_of(state, count, divisor):
+    rest = state[1] - state[0] * (state[0] / np.float64(count))
+    return (np.float64(0) if rest < 0 else rest) / np.float64(divisor)
+
+
+def deviation_of(state, count, divisor):
+    return np.sqrt(variance_of(state, count, divisor))
+
+
+variance = Fold("var", (f64, f64), no_distance, distance, sums, variance_of, both_wide)
+deviation = variance._replace(name="std", finish=deviation_of)
+
+
+def no_index():
+    return np.int64(-0x8000000000000000), np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+def better(a, b):
+    """The pair with the higher rank, of equals the one that comes first."""
+    if b[0] > a[0] or (b[0] == a[0] and b[1] < a[1]):
+        return b
+    return a
+
+
+def index_found(state, count, divisor):
+    return state[1]
+
+
+@cache
+def arg_best(rank: Callable, name: str) -> Fold:
+    """(rank, place) of the element of the highest rank, which is an integer."""
+
+    def load(v, first, place):
+        return np.int64(rank(v)), np.int64(place)
+
+    return Fold(name, (i64, i64), no_index, load, better, index_found)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.reduce import cuda_folds as gpu_folds
 from opstep.kernels.reduce import folds
-from opstep.kernels.reduce.cuda_folding import GpuFold, as_on_cpu
 from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
-from opstep.kernels.reduce.reduction import Fold, fold, group
-from opstep.kernels.reduce.row_sums import sum_rows
+from opstep.kernels.reduce.folds import Fold
+from opstep.kernels.reduce.reduction import fold
 from opstep.kernels.rules.axes import axes_of, volume
 from opstep.kernels.rules.pitfalls import sums_and
 from opstep.kernels.rules.relations import over_axes
-from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, boolean, i64
@@ -53,23 +50,18 @@ class Reduction(Op):
         return reduced(x, axes, keepdims)
 
     @classmethod
-    def cpu(cls, x, y, *, axes, keepdims, **attrs):
-        return fold(cls.fold_of(x.dtype), x, y, reduced_axes(x, axes))
+    def cpu(cls, x, y, *, axes, keepdims):
+        return fold(cls.fold_of(x.dtype), x, y, reduced_axes(x, axes), folded(x, axes))
 
     @staticmethod
-    def fold_of(dtype):
+    def fold_of(dtype, gpu: bool = False) -> Fold:
         raise TypeError("a reduction names its fold")
 
     @classmethod
-    def gpu_fold(cls, dtype, **attrs) -> GpuFold:
-        """How CUDA folds: as the CPU does, if a subclass does not say otherwise."""
-        return as_on_cpu(cls.fold_of(dtype))
-
-    @classmethod
-    def cuda(cls, x, y, *, axes, keepdims, **attrs):
-        how = cls.gpu_fold(x.dtype, **attrs)
+    def cuda(cls, x, y, *, axes, keepdims):
+        how = cls.fold_of(x.dtype, gpu=True)
         launches = gpu_reduce(how, x, y, reduced_axes(x, axes), folded(x, axes))
-        return launches or cls.cpu(x, y, axes=axes, keepdims=keepdims, **attrs)
+        return launches or cls.cpu(x, y, axes=axes, keepdims=keepdims)
 
     def flops(x, **attrs):
         return x.size
@@ -89,15 +81,6 @@ def number_of(g, x, axes, dtype):
     return g.extent(of=[x.shape[k] for k in reduced_axes(x, axes)], dtype=dtype)
 
 
-def _sums(how: Fold, x: Arg, y: Arg, axes, divisor: int) -> list[Launch]:
-    """Launches for sums over `divisor`. Rows of floats have kernels of their own."""
-    axes = reduced_axes(x, axes)
-    g = group(x.shape, axes, cut=False)
-    if x.dtype.is_float and not g.columns and len(g.row_sizes) <= 1:
-        return sum_rows(x, y, g, divisor)
-    return fold(how, x, y, axes, divisor)
-
-
 class sum(Reduction):
     """The sum, in i64 for integers and bools; 0 if there are no elements."""
 
@@ -106,7 +89,6 @@ class sum(Reduction):
     source = "torch.sum, ONNX ReduceSum"
     faults = sums_and(over_axes)
     fold_of = staticmethod(folds.total)
-    gpu_fold = staticmethod(gpu_folds.total)
 
     def infer(x, *, axes, keepdims):
         y = reduced(x, axes, keepdims)
@@ -114,9 +96,6 @@ class sum(Reduction):
 
     def oracle(x, *, axes, keepdims):
         return np.sum(x, axis=numpy_axes(axes), keepdims=keepdims)
-
-    def cpu(x, y, *, axes, keepdims):
-        return _sums(folds.total(x.dtype), x, y, axes, 1)
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (gy,) = operands, grads
@@ -130,18 +109,12 @@ class mean(Reduction):
     formula = "sum(x) / count"
     source = "torch.mean, ONNX ReduceMean"
     faults = sums_and(over_axes, Rule("0 / 0: the mean of no elements", lambda x, **_: x.size == 0))
+    fold_of = staticmethod(folds.average)
 
     def oracle(x, *, axes, keepdims):
         with np.errstate(all="ignore"):
             total = np.sum(x, axis=numpy_axes(axes), keepdims=keepdims)
             return np.divide(total, float(folded(x, axes)))
-
-    def cpu(x, y, *, axes, keepdims):
-        return _sums(folds.average, x, y, axes, folded(x, axes))
-
-    @classmethod
-    def gpu_fold(cls, dtype):
-        return gpu_folds.average
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (gy,) = operands, grads
@@ -209,7 +182,6 @@ class max(_Extreme):
     signature = "max(x: N, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.amax, ONNX ReduceMax"
     fold_of = staticmethod(folds.largest)
-    gpu_fold = staticmethod(gpu_folds.largest)
 
     def oracle(x, *, axes, keepdims):
         return _extreme(np.max, x, axes, keepdims)
@@ -221,7 +193,6 @@ class min(_Extreme):
     signature = "min(x: N, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.amin, ONNX ReduceMin"
     fold_of = staticmethod(folds.smallest)
-    gpu_fold = staticmethod(gpu_folds.smallest)
 
     def oracle(x, *, axes, keepdims):
         return _extreme(np.min, x, axes, keepdims)
@@ -234,7 +205,6 @@ class any(Reduction):
     source = "torch.any"
     grad = None
     fold_of = staticmethod(folds.some)
-    gpu_fold = staticmethod(gpu_folds.some)
 
     def infer(x, *, axes, keepdims):
         return reduced(x, axes, keepdims).with_dtype(boolean)
@@ -250,7 +220,6 @@ class all(Reduction):
     source = "torch.all"
     grad = None
     fold_of = staticmethod(folds.every)
-    gpu_fold = staticmethod(gpu_folds.every)
     infer = any.infer
 
     def oracle(x, *, axes, keepdims):

@@ -1,4 +1,4 @@
-"""The machinery of reductions: how axes group, the two kernels, and how a long reduction is cut.
+"""The machinery of reductions: how axes group, the kernels, and how a long reduction is cut.
 
 Axes are merged into groups that are kept and groups that are reduced. If the last group is reduced,
 the kernel works by *rows*: runs of neighbouring elements that fold into one accumulator. If it is
@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.kernels.pointwise.broadcast import locate
+from opstep.kernels.reduce.folds import Fold, element, itself, result
 from opstep.kernels.reduce.runs import RUN
-from opstep.runtime.device.builtin import buffer_f64_512, offset
+from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
-from opstep.runtime.device.source import vectorised
-from opstep.runtime.ir.types import DType
 
-ROW = 8192  # a longer run is cut into rows of this length
 TILE = 512  # results that a column kernel accumulates side by side
 WORK = 32768  # elements worth a lane of their own
 BLOCKS = 256  # at most so many blocks for one result
@@ -29,32 +27,11 @@ PART = 512  # rows that are folded in order, where those of a column are more
 FEW = 32  # results from which on their own number is parallelism enough
 
 
-class Fold(NamedTuple):
-    """A reduction as functions of scalars, in plain Python.
-
-    ``start()`` begins the accumulator, ``load(v)`` makes a term of an element v, ``combine(acc,
-    term)`` adds it, ``finish(acc, count)`` gives the result from the accumulator and an integer.
-    `accumulator` is the dtype in which it is kept in
-    memory. Where the order of terms matters, as for sums of floats, ``together(terms, n)`` is what
-    `combine` makes of a run of f64 terms, in an order of its own. If the fold is `in_order`,
-    columns are folded in the order that `order_of` gives, which other kernels repeat.
-    """
-
-    name: str
-    accumulator: DType
-    start: Callable
-    load: Callable
-    combine: Callable
-    finish: Callable
-    together: Callable | None = None
-    in_order: bool = False
-
-
 class Groups(NamedTuple):
     """What a kernel needs to know of shape and axes; strides in elements.
 
     Results = kept x n in column form (`columns`), else kept. Each folds `rows` runs of n elements
-    (the last one `last`), or `rows` single elements n apart.
+    or `rows` single elements n apart.
     """
 
     columns: bool
@@ -63,7 +40,11 @@ class Groups(NamedTuple):
     row_sizes: tuple[int, ...]
     row_strides: tuple[int, ...]
     n: int
-    last: int
+
+    def about(self) -> tuple[tuple[int, ...] | int, ...]:
+        """Sizes, strides and number of the axes kept, and of those reduced, for `locate`."""
+        kept = (self.kept_sizes, self.kept_strides, len(self.kept_sizes))
+        return (*kept, self.row_sizes, self.row_strides, len(self.row_sizes))
 
     @property
     def kept(self) -> int:
@@ -74,20 +55,16 @@ class Groups(NamedTuple):
         return prod(self.row_sizes)
 
 
-def group(shape: Sequence[int], axes: Sequence[int], cut: bool = True) -> Groups:
-    """Merges neighbouring axes of the same fate. `cut`: a long run becomes rows.
+def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
+    """Merges neighbouring axes of the same fate.
 
     >>> group((8, 3, 4, 5), (0, 2, 3))  # N and H*W are reduced, C is kept
     Groups(columns=False, kept_sizes=(3,), kept_strides=(20,), row_sizes=(8,), row_strides=(60,),
-    n=20, last=20)
+    n=20)
     """
     merged = merged_axes(shape, axes)
     n, _, reduced = merged.pop(0) if merged else (1, 1, True)
-    kept = [(g[0], g[1]) for g in reversed(merged) if not g[2]]
-    rows = [(g[0], g[1]) for g in reversed(merged) if g[2]]
-    last = n
-    if cut and reduced and not rows and n > ROW:
-        rows, n, last = [(-(-n // ROW), ROW)], ROW, n - (-(-n // ROW) - 1) * ROW
+    kept, rows = ([g[:2] for g in reversed(merged) if g[2] == folded] for folded in (False, True))
     return Groups(
         not reduced,
         tuple(size for size, _ in kept),
@@ -95,7 +72,6 @@ def group(shape: Sequence[int], axes: Sequence[int], cut: bool = True) -> Groups
         tuple(size for size, _ in rows),
         tuple(step for _, step in rows),
         n,
-        last,
     )
 
 
@@ -129,66 +105,100 @@ def order_of(rows: int, n: int) -> Order:
     return Order(together, PART * together)
 
 
-FEW_TERMS = 8  # of a run: folded one by one
+@cache
+def run_of(fold: Fold) -> Callable:
+    """(pointer, n) -> the state of n neighbouring elements: a function of its own, so that nothing
+    around it keeps LLVM from vectorising.
+    """
+    start, load, widen, combine = fold.start, fold.load, fold.widen, fold.combine
+    together: Any = fold.together
 
-
-def _run(load, combine, together):
-    """A function that folds n neighbouring elements."""
-
-    def run(x, n, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
+    def run(x, n):
+        acc = start()
         for j in range(n):
-            acc = combine(acc, load(x[j]))
+            acc = combine(acc, widen(load(x[j], x[j], 0)))
         return acc
 
-    if together is None:
-        return run
-
-    def in_vectors(x, n, acc):
-        terms = buffer_f64_512()
-        if n <= FEW_TERMS:
-            for j in range(n):
-                acc = combine(acc, load(x[j]))
-        else:
-            for first in range(0, n, RUN):
-                count = min(RUN, n - first)
-                for j in range(count):
-                    terms[j] = load(x[first + j])
-                acc = combine(acc, together(terms, count))
+    def in_runs(x, n):
+        acc = start()
+        for first in range(0, n, RUN):
+            acc = combine(acc, widen(together(offset(x, first), min(RUN, n - first))))
         return acc
 
-    return vectorised(f32=in_vectors, f64=in_vectors)(run)
+    return in_runs if together else run
 
 
 @cache
-def rows_kernel(name, start, load, combine, finish, together):
-    """One unit folds one block of rows of one result."""
-    run = _run(load, combine, together)
+def rows_kernel(fold: Fold) -> Callable:
+    """Units are results: the runs of each, then what they come to."""
+    start, combine, finish, run = fold.start, fold.combine, fold.finish, run_of(fold)
 
     def kernel(
-        x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        rows, per, blocks, n, last, count, lo, hi,
-    ):  # fmt: skip
+        x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes, rows, n, count, lo, hi
+    ):
         for unit in range(lo, hi):
-            i = unit if blocks == 1 else unit // blocks
-            first = (unit - i * blocks) * per
-            base = locate(i, kept_sizes, kept_strides, kept)
+            base = locate(unit, kept_sizes, kept_strides, kept)
             acc = start()
-            for r in range(first, min(first + per, rows)):
+            for r in range(rows):
                 p = base + locate(r, row_sizes, row_strides, axes)
-                acc = run(offset(x, p), last if r == rows - 1 else n, acc)
-            y[unit] = finish(acc, count)
+                acc = combine(acc, run(offset(x, p), n))
+            y[unit] = finish(acc, count, count)
 
-    kernel.__name__ = name
+    kernel.__name__ = fold.name
     return kernel
 
 
 @cache
-def columns_kernel(name, start, load, combine, finish):
-    """One unit folds one block of rows of one tile of neighbouring results."""
+def blocks_kernel(fold: Fold) -> Callable:
+    """Units are the blocks of all runs."""
+    run = run_of(fold)
+
+    def kernel(
+        x, parts, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
+        rows, n, blocks, lo, hi,
+    ):  # fmt: skip
+        for unit in range(lo, hi):
+            r = unit // blocks
+            i = r // rows
+            start = (unit - r * blocks) * RUN
+            p = locate(i, kept_sizes, kept_strides, kept) + start
+            p += locate(r - i * rows, row_sizes, row_strides, axes)
+            parts[unit] = run(offset(x, p), min(RUN, n - start))
+
+    kernel.__name__ = f"{fold.name} of blocks"
+    return kernel
+
+
+@cache
+def joining_kernel(fold: Fold) -> Callable:
+    """Gives each result what `rows_kernel` would, from its blocks."""
+    start, combine, finish = fold.start, fold.combine, fold.finish
+
+    def kernel(parts, y, rows, blocks, count, lo, hi):
+        for unit in range(lo, hi):
+            acc = start()
+            for r in range(unit * rows, (unit + 1) * rows):
+                some = start()
+                for k in range(r * blocks, (r + 1) * blocks):
+                    some = combine(some, parts[k])
+                acc = combine(acc, some)
+            y[unit] = finish(acc, count, count)
+
+    kernel.__name__ = fold.name
+    return kernel
+
+
+@cache
+def columns_kernel(fold: Fold) -> Callable:
+    """One unit folds one block of rows of one tile of neighbouring results: of each `together`
+    rows, which fill the tile, what stands there; and these at the end.
+    """
+    start, finish = fold.start, fold.finish
+    load, widen, combine = fold.load, fold.widen, fold.combine
 
     def kernel(
         x, y, tiles, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        rows, per, blocks, n, width, count, lo, hi, lane,
+        rows, per, blocks, n, width, together, count, lo, hi, lane,
     ):  # fmt: skip
         acc = offset(tiles, lane * width)
         across = (n + width - 1) // width
@@ -197,68 +207,51 @@ def columns_kernel(name, start, load, combine, finish):
             column = (unit - block * across) * width
             i = block // blocks
             first = (block - i * blocks) * per
+            end = min(first + per, rows)
             base = locate(i, kept_sizes, kept_strides, kept) + column
             w = min(width, n - column)
-            for j in range(w):
-                acc[j] = start()
-            for r in range(first, min(first + per, rows)):
-                p = base + locate(r, row_sizes, row_strides, axes)
-                for j in range(w):
-                    acc[j] = combine(acc[j], load(x[p + j]))
-            for j in range(w):
-                y[block * n + column + j] = finish(acc[j], count)
-
-    kernel.__name__ = name
-    return kernel
-
-
-@cache
-def narrow_kernel(name, start, load, combine, finish):
-    """Columns so few that several rows, which are neighbours, fill a tile; it is folded last."""
-
-    def kernel(x, y, tiles, kept_sizes, kept_strides, kept, rows, per, blocks, n, width, count,
-               lo, hi, lane):  # fmt: skip
-        acc = offset(tiles, lane * width)
-        together = width // n
-        for block in range(lo, hi):
-            i = block // blocks
-            first = (block - i * blocks) * per
-            end = min(first + per, rows)
-            base = locate(i, kept_sizes, kept_strides, kept)
-            for j in range(together * n):
+            for j in range(together * w):
                 acc[j] = start()
             for r in range(first, end, together):
-                p = base + r * n
-                for j in range(min(together, end - r) * n):
-                    acc[j] = combine(acc[j], load(x[p + j]))
-            for j in range(n, together * n):
-                acc[j % n] = combine(acc[j % n], acc[j])
-            for j in range(n):
-                y[block * n + j] = finish(acc[j], count)
+                p = base + locate(r, row_sizes, row_strides, axes)
+                for j in range(min(together, end - r) * w):
+                    acc[j] = combine(acc[j], widen(load(x[p + j], x[p + j], 0)))
+            for j in range(w, together * w):
+                acc[j % w] = combine(acc[j % w], acc[j])
+            for j in range(w):
+                y[block * n + column + j] = finish(acc[j], count, count)
 
-    kernel.__name__ = name
+    kernel.__name__ = fold.name
     return kernel
 
 
-def passed(term):
-    """The `load` of a second launch: its elements are accumulators already."""
-    return term
-
-
-def unfinished(acc, count):
-    """The `finish` of a first launch."""
-    return acc
-
-
-def fold(fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int = 0) -> list[Launch]:
+def fold(fold: Fold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0) -> list[Launch]:
     """Launches that reduce `x` over `axes` into `y`, row-major without them. `count` is handed to
     `finish`.
     """
     g = group(x.shape, axes)
-    units = g.kept * (-(-g.n // TILE) if g.columns else 1)
-    each = g.rows * (min(g.n, TILE) if g.columns else g.n)  # elements a unit folds
+    return (_columns if g.columns else _rows)(fold, g, x, y, count)
+
+
+def _rows(fold: Fold, g: Groups, x: Arg, y: Arg, count: int) -> list[Launch]:
+    """Few long rows are shared among threads block by block."""
+    each = g.rows * g.n
+    about = (*g.about(), g.rows, g.n)
+    if g.kept >= FEW or g.kept * each <= 4 * WORK:
+        grain = max(1, WORK // max(1, each))
+        return [Launch(rows_kernel(fold), x, y, *about, count, units=g.kept, grain=grain)]
+    blocks = -(-g.n // RUN)
+    units = g.kept * g.rows * blocks
+    parts = Scratch(fold.state[0], units)
+    first = Launch(blocks_kernel(fold), x, parts, *about, blocks, units=units, grain=WORK // RUN)
+    return [first, Launch(joining_kernel(fold), parts, y, g.rows, blocks, count, units=g.kept)]
+
+
+def _columns(fold: Fold, g: Groups, x: Arg, y: Arg, count: int) -> list[Launch]:
+    units = g.kept * -(-g.n // TILE)
+    each = g.rows * min(g.n, TILE)  # elements a unit folds
     per = g.rows
-    if fold.in_order and g.columns and len(g.row_sizes) == 1:
+    if fold.in_order and len(g.row_sizes) == 1:
         per = min(per, order_of(g.rows, g.n).part)
     elif units < FEW and units * each > 4 * WORK:
         wanted = min(BLOCKS, -(-units * each // WORK), g.rows)
@@ -266,39 +259,23 @@ def fold(fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int =
     blocks = max(1, -(-g.rows // per)) if per else 1
     if blocks == 1:
         return [_launch(fold, g, x, y, g.rows, 1, count)]
-    parts = Scratch(fold.accumulator, g.kept * blocks * (g.n if g.columns else 1))
-    first = fold._replace(finish=unfinished)
-    second = fold._replace(load=passed)
-    if g.columns:
-        rest = Groups(True, (g.kept,), (blocks * g.n,), (blocks,), (g.n,), g.n, g.n)
-    else:
-        rest = Groups(False, (g.kept,), (blocks,), (), (), blocks, blocks)
+    parts = Scratch(fold.state[0], g.kept * blocks * g.n)
+    first, second = fold._replace(finish=result), fold._replace(load=element, widen=itself)
+    rest = Groups(True, (g.kept,), (blocks * g.n,), (blocks,), (g.n,), g.n)
     return [
         _launch(first, g, x, parts, per, blocks, count),
-        _launch(second, rest, parts, y, rest.rows, 1, count),
+        _launch(second, rest, parts, y, blocks, 1, count, joins=True),
     ]
 
 
-def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int) -> Launch:
-    about = (
-        *(g.kept_sizes, g.kept_strides, len(g.kept_sizes)),
-        *(g.row_sizes, g.row_strides, len(g.row_sizes)),
-        *(g.rows, per, blocks, g.n),
-    )
-    functions = (fold.name, fold.start, fold.load, fold.combine, fold.finish)
-    across = -(-g.n // TILE) if g.columns else 1
-    units = g.kept * blocks * across
-    grain = max(1, WORK // max(1, per * (min(TILE, g.n) if g.columns else g.n)))
-    if not g.columns:
-        kernel = rows_kernel(*functions, fold.together)
-        args = (x, y, *about, g.last, count)
-        return Launch(kernel, *args, units=units, grain=grain)
-    tiles = Scratch(fold.accumulator, TILE, per_lane=True)
-    joins = fold.in_order and fold.load is passed  # the parts of a column
-    if not joins and g.row_strides == (g.n,) and order_of(per, g.n).together > 1:
-        kernel = narrow_kernel(*functions)
-        args = (x, y, tiles, *about[:3], g.rows, per, blocks, g.n, TILE, count)
-        return Launch(kernel, *args, units=units, grain=grain)
-    kernel = columns_kernel(*functions)
-    args = (x, y, tiles, *about, TILE, count)
-    return Launch(kernel, *args, units=units, grain=grain)
+def _launch(
+    fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, joins: bool = False
+) -> Launch:
+    """Of columns. `joins`: what is folded are states."""
+    apart = g.row_strides != (g.n,) or (joins and fold.in_order)  # the parts of a column
+    together = 1 if apart else order_of(per, g.n).together
+    about = (*g.about(), g.rows, per, blocks, g.n, TILE, together, count)
+    args = (x, y, Scratch(fold.state[0], TILE, per_lane=True), *about)
+    units = g.kept * blocks * -(-g.n // TILE)
+    grain = max(1, WORK // max(1, per * min(TILE, g.n)))
+    return Launch(columns_kernel(fold), *args, units=units, grain=grain)

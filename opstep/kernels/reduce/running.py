@@ -9,21 +9,17 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp, log1p
-from opstep.kernels.reduce import cuda_folds
-from opstep.kernels.reduce import cuda_scan as gpu
-from opstep.kernels.rules.axes import around, axis_of
-from opstep.runtime.device.cuda.compiling.names import real
-from opstep.runtime.device.launch import Launch
+from opstep.kernels.reduce import folds
+from opstep.kernels.reduce.scan import Scan
+from opstep.kernels.reduce.scans import Running
+from opstep.kernels.rules.axes import axis_of
+from opstep.runtime.device.builtin import pick
+from opstep.runtime.device.source import by_dtype
 from opstep.runtime.ir.faults import NO_FAULTS
-from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import DType, f64, i64
 
 
-def _grain(n: int) -> int:
-    return max(1, 32768 // max(1, 4 * n))
-
-
-class RunningExtreme(Op):
+class RunningExtreme(Scan):
     """Base; a subclass gives `beats` and `accumulate`."""
 
     results = ("values", "indices")
@@ -40,22 +36,8 @@ class RunningExtreme(Op):
         return values, np.maximum.accumulate(np.where(new, places, 0), axis=axis)
 
     @classmethod
-    def cpu(cls, x, values, indices, *, axis):
-        outer, n, inner = around(x.shape, axis % x.rank)
-        kernel = extremes_along(cls.beats, cls.name)
-        return Launch(
-            kernel, x, values, indices, n, inner, units=outer * inner if n else 0, grain=_grain(n)
-        )
-
-    @classmethod
-    def cuda(cls, x, values, indices, *, axis):
-        if x.size == 0:
-            return []
-        run = extremes(cls.beats, x.dtype)
-        return gpu.scan(run, (x,), (values, indices), around(x.shape, axis % x.rank), False)
-
-    def flops(x, *, axis):
-        return x.size
+    def steps(cls, operands, results, *, axis):
+        yield extremes(cls.beats, operands[0].dtype), operands, results, False
 
     def grad(g, operands, results, grads, *, axis):
         if grads[0] is None:
@@ -97,7 +79,7 @@ class cummin(RunningExtreme):
     accumulate = staticmethod(np.minimum.accumulate)
 
 
-class logcumsumexp(Op):
+class logcumsumexp(Scan):
     """The logarithm of the sum of exponentials so far along an axis, without overflow."""
 
     signature = "logcumsumexp(x: F, *, axis: int)"
@@ -112,16 +94,11 @@ class logcumsumexp(Op):
     def oracle(x, *, axis):
         return np.logaddexp.accumulate(x, axis=axis)
 
-    def cpu(x, y, *, axis):
-        outer, n, inner = around(x.shape, axis % x.rank)
-        units = outer * inner if n else 0
-        return Launch(add_exponentials, x, y, n, inner, units=units, grain=_grain(n))
-
-    def cuda(x, y, *, axis):
-        if x.size == 0:
-            return []
-        run = gpu.Running((x.dtype, f64), _no_exponentials, _one_exponential, _rescaled, _logarithm)
-        return gpu.scan(run, (x,), (y,), around(x.shape, axis % x.rank), False)
+    @staticmethod
+    def steps(operands, results, *, axis):
+        state = operands[0].dtype, f64
+        run = Running(state, _no_exponentials, _one_exponential, _rescaled, _logarithm)
+        yield run, operands, results, False
 
     def flops(x, *, axis):
         return 4 * x.size
@@ -140,57 +117,14 @@ class logcumsumexp(Op):
         return (g.sub(passed_back(gy), passed_back(g.neg(gy))),)
 
 
-# --- kernels: units are sequences, whose elements are `inner` apart -------------------------------
+# --- running folds --------------------------------------------------------------------------------
 
 
 @cache
-def extremes_along(beats: Callable, name: str) -> Callable:
-    def kernel(x, values, indices, n, inner, lo, hi):
-        for unit in range(lo, hi):
-            outer = unit // inner
-            i = outer * n * inner + unit - outer * inner
-            best = x[i]
-            position = 0
-            for k in range(n):
-                new = x[i]
-                if new != new or (best == best and beats(new, best)):
-                    best = new
-                    position = k
-                values[i] = best
-                indices[i] = position
-                i += inner
-
-    kernel.__name__ = name
-    return kernel
-
-
-def add_exponentials(x, y, n, inner, lo, hi):
-    for unit in range(lo, hi):
-        outer = unit // inner
-        i = outer * n * inner + unit - outer * inner
-        top = x[i]
-        total = np.float64(0)
-        for _ in range(n):
-            new = x[i]
-            if new > top or new != new:
-                total = total * exp(top - new) + 1
-                top = new
-            elif new == top:
-                total += 1
-            else:
-                total += exp(new - top)
-            y[i] = np.float64(top) + math.log(total)
-            i += inner
-
-
-# --- CUDA: states of running folds ----------------------------------------------------------------
-
-
-@cache
-def extremes(beats: Callable, dtype: DType) -> gpu.Running:
+def extremes(beats: Callable, dtype: DType) -> Running:
     """States are (value, place)."""
     beaten = -(1 << 63) if beats is at_least else (1 << 63) - 1
-    nothing = cuda_folds.least if beats is at_least else cuda_folds.most
+    nothing = folds.least if beats is at_least else folds.most
 
     def start():
         value = nothing()
@@ -211,7 +145,7 @@ def extremes(beats: Callable, dtype: DType) -> gpu.Running:
         return after
 
     first = start if dtype.is_float else start_of_integers
-    return gpu.Running((dtype if dtype.is_float else i64, i64), first, load, combine, finish)
+    return Running((dtype if dtype.is_float else i64, i64), first, load, combine, finish)
 
 
 # States are (m, sum of e**(x - m)), the sum in f64.
@@ -227,12 +161,20 @@ def _one_exponential(v, other, place):
 
 
 def _rescaled(a, b):
-    gap = a[0] - b[0] if a[0] != b[0] else 0.0
+    gap = pick(a[0] != b[0], a[0] - b[0], 0.0)
     share = np.float64(exp(-np.abs(gap)))
-    if gap >= 0.0:
-        return a[0], a[1] + b[1] * share
-    return b[0], a[1] * share + b[1]
+    total = pick(gap >= 0.0, a[1] + b[1] * share, a[1] * share + b[1])
+    return pick(gap >= 0.0, a[0], b[0]), total
+
+
+def _log_of_single(total):
+    return log1p(np.float32(total - np.float64(1)))
+
+
+@by_dtype(f32=_log_of_single)
+def _log_of(total):
+    return log1p(total - np.float64(1))
 
 
 def _logarithm(v, other, before, after):
-    return after[0] + log1p(real(after[1] - np.float64(1)))
+    return after[0] + _log_of(after[1])

@@ -17,22 +17,19 @@ from opstep.runtime.device.builtin import (
     fixed_product,
     fixed_squares,
     fixed_sum,
+    offset,
 )
 from opstep.runtime.device.source import vectorised
 
 RUN = 512  # terms that are computed before they are added, at most
 
 
-def _on_floats(body):
+def _on_floats(body: Callable):
     """Marks a function whose loop over a run of floats the CPU replaces by `body`."""
     return vectorised(f32=body, f64=body)
 
 
-def _sum(x, n):
-    return fixed_sum(x, n)
-
-
-@_on_floats(_sum)
+@_on_floats(fixed_sum)
 def sum_of(x, n):
     """In the elements' type."""
     total = x[0] - x[0]
@@ -41,23 +38,31 @@ def sum_of(x, n):
     return total
 
 
+def row_sum(x, n):
+    """In blocks, in the elements' type, and in order over blocks in f64."""
+    total = np.float64(0.0)
+    for start in range(0, n, RUN):
+        total += sum_of(offset(x, start), min(RUN, n - start))
+    return total
+
+
 def _product(x, n):
-    return fixed_product(x, n)
+    terms = buffer_f64_512()
+    for i in range(n):
+        terms[i] = x[i]
+    return fixed_product(terms, n)
 
 
 @_on_floats(_product)
 def product_of(x, n):
+    """In f64; n is at most `RUN`."""
     product = np.float64(1)
     for i in range(n):
         product *= x[i]
     return product
 
 
-def _largest(x, n):
-    return fixed_largest(x, n)
-
-
-@_on_floats(_largest)
+@_on_floats(fixed_largest)
 def largest_of(x, n):
     """Of n > 0 elements; where one is NaN, any of them."""
     top = x[0]
@@ -66,11 +71,7 @@ def largest_of(x, n):
     return top
 
 
-def _squares(x, centre, n):
-    return fixed_squares(x, centre, n)
-
-
-@_on_floats(_squares)
+@_on_floats(fixed_squares)
 def squares_of(x, centre, n):
     """The sum of (x - centre)**2, in the elements' type."""
     total = centre - centre
@@ -79,11 +80,7 @@ def squares_of(x, centre, n):
     return total
 
 
-def _dot(a, x, centre, n):
-    return fixed_dot(a, x, centre, n)
-
-
-@_on_floats(_dot)
+@_on_floats(fixed_dot)
 def dot_of(a, x, centre, n):
     """The sum of a * (x - centre), in the elements' type."""
     total = centre - centre

@@ -6,105 +6,57 @@ from the end. Floats are accumulated in f64; integers and bools give i64, as in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import numpy as np
 
-from opstep.kernels.reduce import cuda_scan as gpu
-from opstep.kernels.reduce import folds
+from opstep.kernels.reduce import cuda_scan, folds, scans
+from opstep.kernels.reduce.scans import Running, running
 from opstep.kernels.rules.axes import around, axis_of, want_shape
 from opstep.kernels.rules.pitfalls import sums_and
 from opstep.kernels.rules.relations import along_axis
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Scratch
 from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import boolean, f64, i64
 from opstep.runtime.transforms.backward import pull_back
 
-TILE = 256  # neighbouring sequences that are run side by side
-
-
-@cache
-def along_rows(start: Callable, load: Callable, combine: Callable, name: str) -> Callable:
-    """Units are sequences whose elements are neighbours."""
-
-    def kernel(x, y, n, exclusive, reverse, lo, hi):
-        step = -1 if reverse else 1
-        for row in range(lo, hi):
-            i = row * n + (n - 1 if reverse else 0)
-            acc = start()
-            for _ in range(n):
-                before = acc
-                acc = combine(acc, load(x[i]))
-                y[i] = before if exclusive else acc
-                i += step
-
-    kernel.__name__ = name
-    return kernel
-
-
-@cache
-def along_columns(start: Callable, load: Callable, combine: Callable, name: str) -> Callable:
-    """Units are tiles of neighbouring sequences, whose own elements are `inner` apart."""
-
-    def kernel(x, y, tiles, n, inner, width, exclusive, reverse, lo, hi, lane):
-        acc = offset(tiles, lane * width)
-        across = (inner + width - 1) // width
-        for unit in range(lo, hi):
-            outer = unit // across
-            column = (unit - outer * across) * width
-            w = min(width, inner - column)
-            for j in range(w):
-                acc[j] = start()
-            for k in range(n):
-                row = n - 1 - k if reverse else k
-                i = (outer * n + row) * inner + column
-                if exclusive:
-                    for j in range(w):
-                        before = acc[j]
-                        acc[j] = combine(before, load(x[i + j]))
-                        y[i + j] = before
-                else:
-                    for j in range(w):
-                        acc[j] = combine(acc[j], load(x[i + j]))
-                        y[i + j] = acc[j]
-
-    kernel.__name__ = name
-    return kernel
-
 
 class Scan(Op):
-    """Base; a subclass names its fold."""
+    """Base; a subclass names its fold, or gives its steps: those of ``steps(operands, results,
+    **attrs)`` are a running fold, its operands and results, and whether it begins at the end.
+    """
+
+    @classmethod
+    def steps(cls, operands, results, *, axis, exclusive, reverse):
+        yield running(cls.fold_of(operands[0].dtype), exclusive), operands, results, reverse
+
+    @classmethod
+    def cpu(cls, *args, **attrs):
+        return _launches(cls, scans.scan, args, attrs)
+
+    @classmethod
+    def cuda(cls, *args, **attrs):
+        return _launches(cls, cuda_scan.scan, args, attrs) if args[0].size else []
+
+    def flops(x, **attrs):
+        return x.size
+
+
+def _launches(op, scan, args, attrs):
+    count, shape = len(op.operands), args[0].shape
+    where = around(shape, attrs["axis"] % len(shape))
+    return [
+        launch
+        for run, operands, results, reverse in op.steps(args[:count], args[count:], **attrs)
+        for launch in scan(run, operands, results, where, reverse)
+    ]
+
+
+class Total(Scan):
+    """Base of sums and products."""
 
     def infer(x, *, axis, exclusive, reverse):
         axis_of(axis, x.rank)
         return x if x.dtype.is_float else x.with_dtype(i64)
-
-    @classmethod
-    def cpu(cls, x: Arg, y: Arg, *, axis, exclusive, reverse):
-        outer, n, inner = around(x.shape, axis % x.rank)
-        fold = cls.fold_of(x.dtype)
-        functions = (fold.start, fold.load, fold.combine, cls.name)
-        grain = max(1, 32768 // max(1, n * min(inner, TILE)))
-        if inner == 1:
-            args = (x, y, n, int(exclusive), int(reverse))
-            return Launch(along_rows(*functions), *args, units=outer, grain=grain)
-        tiles = Scratch(f64 if y.dtype.is_float else i64, TILE, per_lane=True)
-        args = (x, y, tiles, n, inner, TILE, int(exclusive), int(reverse))
-        units = outer * -(-inner // TILE)
-        return Launch(along_columns(*functions), *args, units=units, grain=grain)
-
-    @classmethod
-    def cuda(cls, x: Arg, y: Arg, *, axis, exclusive, reverse):
-        if x.size == 0:
-            return []
-        run = gpu.running(cls.fold_of(x.dtype), exclusive)
-        return gpu.scan(run, (x,), (y,), around(x.shape, axis % x.rank), reverse)
-
-    def flops(x, **attrs):
-        return x.size
 
 
 def _scanned(accumulate, neutral, x, axis, exclusive, reverse):
@@ -118,7 +70,7 @@ def _scanned(accumulate, neutral, x, axis, exclusive, reverse):
     return np.flip(y, axis) if reverse else y
 
 
-class cumsum(Scan):
+class cumsum(Total):
     """Cumulative sums along an axis."""
 
     signature = "cumsum(x: T, *, axis: int, exclusive: bool = false, reverse: bool = false)"
@@ -134,7 +86,7 @@ class cumsum(Scan):
         return (g.cumsum(grads[0], axis=axis, exclusive=exclusive, reverse=not reverse),)
 
 
-class cumprod(Scan):
+class cumprod(Total):
     """Cumulative products along an axis."""
 
     signature = "cumprod(x: T, *, axis: int, exclusive: bool = false, reverse: bool = false)"
@@ -153,34 +105,7 @@ class cumprod(Scan):
         return (g.cumprod_grad(operands[0], grads[0], **attrs),)
 
 
-def products_backwards(x, gy, gx, n, inner, exclusive, reverse, lo, hi):
-    """Units are sequences. gx[i] is the product before i times what the results from i on pass
-    back.
-    """
-    for unit in range(lo, hi):
-        outer = unit // inner
-        base = outer * n * inner + unit - outer * inner
-        first = base + (n - 1) * inner if reverse else base
-        step = -inner if reverse else inner
-        product = np.float64(1)
-        i = first
-        for _ in range(n):
-            gx[i] = product
-            product *= np.float64(x[i])
-            i += step
-        passed = np.float64(0)
-        for k in range(n):
-            i -= step
-            if exclusive:
-                gx[i] = np.float64(gx[i]) * passed if k > 0 else passed  # the last is in none
-                passed = np.float64(gy[i]) + np.float64(x[i]) * passed
-            else:
-                passed += np.float64(gy[i])
-                gx[i] = np.float64(gx[i]) * passed
-                passed *= np.float64(x[i])
-
-
-class cumprod_grad(Op):
+class cumprod_grad(Scan):
     """The gradient of cumprod with respect to x, computed without division, so zeros are safe.
 
     Its own gradient needs memory for each pair of elements along the axis.
@@ -212,20 +137,13 @@ class cumprod_grad(Op):
         gx = np.moveaxis(gx, -1, axis)
         return np.flip(gx, axis) if reverse else gx
 
-    def cpu(x, gy, gx, *, axis, exclusive, reverse):
-        outer, n, inner = around(x.shape, axis % x.rank)
-        args = (x, gy, gx, n, inner, int(exclusive), int(reverse))
-        grain = max(1, 32768 // max(1, n))
-        return Launch(products_backwards, *args, units=outer * inner, grain=grain)
-
-    def cuda(x, gy, gx, *, axis, exclusive, reverse):
-        """A scan from the end of the gradient passed back, then one of the products before each."""
-        if x.size == 0:
-            return []
-        shape = around(x.shape, axis % x.rank)
+    @staticmethod
+    def steps(operands, results, *, axis, exclusive, reverse):
+        """From the end what is passed back, then the products before each."""
+        x, _ = operands
         passed = Scratch(f64, x.size)
-        back = gpu.scan(_passed_back(exclusive), (x, gy), (passed,), shape, not reverse)
-        return [*back, *gpu.scan(_products_before, (x, passed), (gx,), shape, reverse)]
+        yield _passed_back(exclusive), operands, (passed,), not reverse
+        yield _products_before, (x, passed), results, reverse
 
     def flops(x, gy, **attrs):
         return x.size * 4
@@ -250,7 +168,7 @@ class cumprod_grad(Op):
         return pull_back(g, formula, operands, grads)
 
 
-# --- the gradient of products on CUDA: a state (m, c) is the map from t to m * t + c --------------
+# --- the gradient of products: a state (m, c) is the map from t to m * t + c --------------
 
 
 def _unchanged():
@@ -278,12 +196,12 @@ def _behind_own(x, gy, before, after):
     return before[1]
 
 
-def _passed_back(exclusive: bool) -> gpu.Running:
+def _passed_back(exclusive: bool) -> Running:
     """From an element's results, summed with what follows them in their products; the operands are
     x and gy, from the end.
     """
     parts = (_without_own, _then, _behind_own) if exclusive else (_with_own, _then, _from_own_on)
-    return gpu.Running((f64, f64), _unchanged, *parts)
+    return Running((f64, f64), _unchanged, *parts)
 
 
 def _factor(x, passed, place):
@@ -294,4 +212,4 @@ def _times_before(x, passed, before, after):
     return before * passed
 
 
-_products_before = gpu.Running((f64,), folds.one, _factor, folds.times, _times_before)
+_products_before = Running((f64,), folds.one, _factor, folds.times, _times_before)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from opstep.kernels.reduce import cuda_folds
-from opstep.kernels.reduce.cuda_folding import GpuFold
+from opstep.kernels.reduce import folds
 from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
+from opstep.kernels.reduce.folds import Fold
 from opstep.kernels.reduce.reduce import (
     folded,
     number_of,
@@ -50,7 +50,7 @@ class Spread(RowComposite):
         Rule("an infinity among the elements: inf - inf", lambda x, **_: infinite(x)),
     )
 
-    gpu_fold: ClassVar[GpuFold]
+    gpu_fold: ClassVar[Fold]
 
     def infer(x, *, axes, keepdims, correction):
         return reduced(x, axes, keepdims)
@@ -74,7 +74,7 @@ class var(Spread):
     formula = "sum((x - mean(x))**2) / (count - correction)"
     source = "torch.var"
     oracle = _moments
-    gpu_fold = cuda_folds.variance
+    gpu_fold = folds.variance
 
     def define(g, x, *, axes, keepdims, correction):
         return _variance(g, x, axes, keepdims, correction)
@@ -93,7 +93,7 @@ class std(Spread):
     signature = "std(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
     formula = "sqrt(sum((x - mean(x))**2) / (count - correction))"
     source = "torch.std"
-    gpu_fold = cuda_folds.deviation
+    gpu_fold = folds.deviation
 
     def define(g, x, *, axes, keepdims, correction):
         return g.sqrt(_variance(g, x, axes, keepdims, correction))

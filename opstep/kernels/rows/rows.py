@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp
-from opstep.kernels.reduce.row_sums import row_sum
-from opstep.kernels.reduce.runs import RUN, dot_of, squares_of, sum_of_terms
+from opstep.kernels.reduce.runs import RUN, dot_of, row_sum, squares_of, sum_of_terms
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.source import by_dtype, distinct
 

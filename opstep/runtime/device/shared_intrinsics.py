@@ -1,12 +1,43 @@
-"""Intrinsics that mean the same to the CPU's compiler and to CUDA's: what numba makes one of.
+"""Intrinsics: what makes one of its types and of what it emits, and those that mean the same to the
+CPU's compiler and to CUDA's.
 
 Imported only where something is compiled.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Any
+
 from llvmlite import ir
 from numba import types
+
+Emit = Callable[..., Any]
+"""(context, builder, signature, args) -> the value, or None of what gives nothing."""
+
+
+def emitting(intrinsic: Callable, typed: Callable, operands: int = 0) -> Callable[[Emit], Any]:
+    """A decorator that makes an intrinsic of what emits its code. ``typed(*kinds)`` gives the
+    signature for operands of these types: numba casts them to the types that it names. Where
+    `typed` takes any number of them, `operands` says how many there are.
+    """
+    count = operands or len(signature(typed).parameters)
+
+    def made(emit: Emit) -> Any:
+        def generate(context, builder, signature, args):
+            value = emit(context, builder, signature, args)
+            return context.get_dummy_value() if value is None else value
+
+        def apply(_, *kinds):
+            return typed(*kinds), generate
+
+        names = (f"a{k}" for k in range(count + 1))
+        parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        apply.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        return intrinsic(apply)
+
+    return made
 
 
 def bits_to_float(_, bits):
@@ -36,14 +67,9 @@ def pick(context, condition, a, b):
     result = context.unify_types(a, b)
 
     def generate(target, builder, signature, args):
-        values = [
-            target.cast(builder, v, t, result)
-            for v, t in zip(args[1:], signature.args[1:], strict=True)
-        ]
-        holds = target.cast(builder, args[0], signature.args[0], types.boolean)
-        return builder.select(holds, *values)
+        return builder.select(*args)
 
-    return result(condition, a, b), generate
+    return result(types.boolean, result, result), generate
 
 
 def offset(_, pointer, i):

@@ -97,8 +97,8 @@ class Intrinsic:
 class Target(Protocol):
     """What compiles kernels."""
 
-    def body(self, function: FunctionType, dtype: DType) -> FunctionType:
-        """The function compiled in the place of one that is called."""
+    def body(self, function: FunctionType, dtype: DType) -> FunctionType | Intrinsic:
+        """What is compiled in the place of a function that is called."""
         ...
 
     def callee(self, function: FunctionType, dtype: DType) -> Any:
@@ -128,9 +128,9 @@ def digest(function: FunctionType, dtype: DType, target: Target) -> str:
         parts = [code.co_code.hex(), repr(consts), repr(code.co_names)]
         parts += [m for m in ("distinct", "swaps") if hasattr(function, m)]
         for name, value in referenced(function).items():
+            value = target.body(value, dtype) if isinstance(value, FunctionType) else value
             if isinstance(value, FunctionType):
-                body = target.body(value, dtype)
-                parts.append(f"{name}={digest(body, dtype, target)}")
+                parts.append(f"{name}={digest(value, dtype, target)}")
             elif not isinstance(value, ModuleType):
                 parts.append(f"{name}={_source_of(value)}")
         _digests[key] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -171,9 +171,9 @@ def specialise(function: FunctionType, dtype: DType, target: Target) -> Function
     """A copy whose float literals are `dtype` and whose callees are the target's."""
 
     def compiled(value):
-        if isinstance(value, FunctionType):
-            return target.callee(target.body(value, dtype), dtype)
-        return target.value(value, dtype)
+        value = target.body(value, dtype) if isinstance(value, FunctionType) else value
+        whole = isinstance(value, FunctionType)
+        return target.callee(value, dtype) if whole else target.value(value, dtype)
 
     code = function.__code__
     code = code.replace(co_consts=tuple(_literal(c, dtype) for c in code.co_consts))

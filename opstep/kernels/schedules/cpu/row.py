@@ -13,8 +13,7 @@ from typing import Any
 from opstep.kernels.pointwise.fused import indented
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.reduce.extremes import greatest, least
-from opstep.kernels.reduce.row_sums import row_sum
-from opstep.kernels.reduce.runs import RUN, sum_of
+from opstep.kernels.reduce.runs import RUN, row_sum, sum_of
 from opstep.kernels.schedules.cpu.terms import Terms, terms_of
 from opstep.kernels.schedules.cpu.text import EXTREMES, Text
 from opstep.kernels.schedules.row_graph import RowGraph

@@ -13,6 +13,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from opstep.runtime.device import shared_intrinsics as shared
+from opstep.runtime.device.cpu.vectors import emits
 
 _WORD = ir.IntType(64)
 
@@ -32,17 +33,13 @@ def _call(builder, address, arguments, result=None):
 def call_kernel():
     """(address, words, lo, hi, lane): runs a compiled kernel."""
 
-    @intrinsic
-    def call(_, address, words, lo, hi, lane):
-        def generate(context, builder, signature, args):
-            slot = ir.IntType(8).as_pointer()
-            # numba's convention: slots for the result and for an error come first
-            slots = [builder.bitcast(builder.alloca(_WORD, 2), slot) for _ in range(2)]
-            block = builder.inttoptr(args[1], _WORD.as_pointer())
-            _call(builder, args[0], [*slots, block, *args[2:]], ir.IntType(32))
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), generate
+    @emits(lambda address, words, lo, hi, lane: types.void(*[types.int64] * 5))
+    def call(context, builder, signature, args):
+        slot = ir.IntType(8).as_pointer()
+        # numba's convention: slots for the result and for an error come first
+        slots = [builder.bitcast(builder.alloca(_WORD, 2), slot) for _ in range(2)]
+        block = builder.inttoptr(args[1], _WORD.as_pointer())
+        _call(builder, args[0], [*slots, block, *args[2:]], ir.IntType(32))
 
     return call
 
@@ -50,20 +47,11 @@ def call_kernel():
 def call_c(count: int):
     """(address, `count` words) -> int32: a C function of pointers and numbers, such as sem_post."""
 
-    def generate(context, builder, signature, args):
+    @emits(lambda address, *words: types.int32(*[types.int64] * (1 + count)), 1 + count)
+    def call(context, builder, signature, args):
         return _call(builder, args[0], args[1:], ir.IntType(32))
 
-    signature = types.int32(types.int64, *[types.int64] * count)
-
-    @intrinsic
-    def call_1(_, address, word):
-        return signature, generate
-
-    @intrinsic
-    def call_3(_, address, a, b, c):
-        return signature, generate
-
-    return {1: call_1, 3: call_3}[count]
+    return call
 
 
 def launch_kernel():
@@ -71,24 +59,21 @@ def launch_kernel():
     grid x y z, block x y z, shared memory, address of the arguments' addresses.
     """
 
-    @intrinsic
-    def launch(_, address, row, stream):
-        def generate(context, builder, signature, args):
-            number = ir.IntType(32)
-            pointer = ir.IntType(8).as_pointer()
-            function, *sizes, arguments = (
-                builder.load(builder.gep(args[1], [_WORD(k)])) for k in range(9)
-            )
-            passed = [
-                builder.inttoptr(function, pointer),
-                *(builder.trunc(size, number) for size in sizes),
-                builder.inttoptr(args[2], pointer),
-                builder.inttoptr(arguments, pointer),
-                pointer(None),
-            ]
-            return _call(builder, args[0], passed, number)
-
-        return types.int32(types.int64, row, types.int64), generate
+    @emits(lambda address, row, stream: types.int32(types.int64, row, types.int64))
+    def launch(context, builder, signature, args):
+        number = ir.IntType(32)
+        pointer = ir.IntType(8).as_pointer()
+        function, *sizes, arguments = (
+            builder.load(builder.gep(args[1], [_WORD(k)])) for k in range(9)
+        )
+        passed = [
+            builder.inttoptr(function, pointer),
+            *(builder.trunc(size, number) for size in sizes),
+            builder.inttoptr(args[2], pointer),
+            builder.inttoptr(arguments, pointer),
+            pointer(None),
+        ]
+        return _call(builder, args[0], passed, number)
 
     return launch
 
@@ -96,30 +81,24 @@ def launch_kernel():
 def monotonic_ns():
     """(address of clock_gettime) -> nanoseconds of CLOCK_MONOTONIC."""
 
-    @intrinsic
-    def read(_, address):
-        def generate(context, builder, signature, args):
-            number = ir.IntType(32)
-            time = cgutils.alloca_once(builder, ir.LiteralStructType([_WORD, _WORD]))
-            _call(builder, args[0], [number(1), time], number)
-            parts = builder.load(time)
-            seconds = builder.mul(builder.extract_value(parts, 0), _WORD(1_000_000_000))
-            return builder.add(seconds, builder.extract_value(parts, 1))
-
-        return types.int64(types.int64), generate
+    @emits(lambda address: types.int64(types.int64))
+    def read(context, builder, signature, args):
+        number = ir.IntType(32)
+        time = cgutils.alloca_once(builder, ir.LiteralStructType([_WORD, _WORD]))
+        _call(builder, args[0], [number(1), time], number)
+        parts = builder.load(time)
+        seconds = builder.mul(builder.extract_value(parts, 0), _WORD(1_000_000_000))
+        return builder.add(seconds, builder.extract_value(parts, 1))
 
     return read
 
 
 def _atomic(operation):
     def make():
-        @intrinsic
-        def apply(_, pointer, i, value):
-            def generate(context, builder, signature, args):
-                address = builder.gep(args[0], [args[1]])
-                return builder.atomic_rmw(operation, address, args[2], "seq_cst")
-
-            return types.int64(pointer, types.int64, types.int64), generate
+        @emits(lambda pointer, i, value: types.int64(pointer, types.int64, types.int64))
+        def apply(context, builder, signature, args):
+            address = builder.gep(args[0], [args[1]])
+            return builder.atomic_rmw(operation, address, args[2], "seq_cst")
 
         return apply
 
@@ -133,13 +112,10 @@ atomic_swap = _atomic("xchg")
 def atomic_load():
     """(words, i) -> the value, and what was written before it was."""
 
-    @intrinsic
-    def load(_, pointer, i):
-        def generate(context, builder, signature, args):
-            address = builder.gep(args[0], [args[1]])
-            return builder.load_atomic(address, "acquire", 8)
-
-        return types.int64(pointer, types.int64), generate
+    @emits(lambda pointer, i: types.int64(pointer, types.int64))
+    def load(context, builder, signature, args):
+        address = builder.gep(args[0], [args[1]])
+        return builder.load_atomic(address, "acquire", 8)
 
     return load
 
@@ -147,13 +123,14 @@ def atomic_load():
 def compare_and_swap():
     """(words, i, expected, value) -> the value before, atomically."""
 
-    @intrinsic
-    def apply(_, pointer, i, expected, value):
-        def generate(context, builder, signature, args):
-            address = builder.gep(args[0], [args[1]])
-            pair = builder.cmpxchg(address, args[2], args[3], "seq_cst", "seq_cst")
-            return builder.extract_value(pair, 0)
-
-        return types.int64(pointer, types.int64, types.int64, types.int64), generate
+    @emits(
+        lambda pointer, i, expected, value: types.int64(
+            pointer, types.int64, types.int64, types.int64
+        )
+    )
+    def apply(context, builder, signature, args):
+        address = builder.gep(args[0], [args[1]])
+        pair = builder.cmpxchg(address, args[2], args[3], "seq_cst", "seq_cst")
+        return builder.extract_value(pair, 0)
 
     return apply

@@ -5,9 +5,8 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from opstep.runtime.device.cpu.vectors import INDEX, WORD, Vectors, loop
+from opstep.runtime.device.cpu.vectors import INDEX, WORD, Vectors, emits, loop
 
 
 def copy_run():
@@ -34,17 +33,13 @@ def thin_run():
 def copy_vectors(count: int):
     """(to, source): copies so many vectors."""
 
-    @intrinsic
-    def copy(_, to, source):
-        def generate(context, builder, signature, args):
-            v = Vectors(context, builder, to.dtype)
-            places = [WORD(k * v.length) for k in range(count)]
-            found = [v.load(v.at(args[1], at)) for at in places]
-            for at, vector in zip(places, found, strict=True):
-                v.store(vector, v.at(args[0], at))
-            return context.get_dummy_value()
-
-        return types.void(to, source), generate
+    @emits(lambda to, source: types.void(to, source))
+    def copy(context, builder, signature, args):
+        v = Vectors(context, builder, signature.args[0].dtype)
+        places = [WORD(k * v.length) for k in range(count)]
+        found = [v.load(v.at(args[1], at)) for at in places]
+        for at, vector in zip(places, found, strict=True):
+            v.store(vector, v.at(args[0], at))
 
     return copy
 
@@ -54,32 +49,28 @@ def _run(value):
     last vector ends where the run does: masked stores take some processors a dozen cycles.
     """
 
-    @intrinsic
-    def run(_, pointer, source, count):
-        def generate(context, builder, signature, args):
-            v = Vectors(context, builder, pointer.dtype)
-            to, source, count = args
-            length = WORD(v.length)
+    @emits(lambda pointer, source, count: types.void(pointer, pointer, types.int64))
+    def run(context, builder, signature, args):
+        v = Vectors(context, builder, signature.args[0].dtype)
+        to, source, count = args
+        length = WORD(v.length)
 
-            def step_at(at):
-                v.store(value(v, None, source, at), v.at(to, at))
+        def step_at(at):
+            v.store(value(v, None, source, at), v.at(to, at))
 
-            def step(k, _):
-                step_at(builder.mul(k, length))
-                return []
+        def step(k, _):
+            step_at(builder.mul(k, length))
+            return []
 
-            whole = builder.udiv(count, length)
-            loop(builder, WORD(0), whole, [], step)
-            done = builder.mul(whole, length)
-            rest = builder.icmp_signed("<", done, count)
-            short = builder.icmp_signed("<", count, length)
-            with builder.if_then(builder.and_(rest, builder.not_(short))):
-                step_at(builder.sub(count, length))
-            with builder.if_then(builder.and_(rest, short)):
-                v.store_under(v.mask(count), value(v, count, source, WORD(0)), to)
-            return context.get_dummy_value()
-
-        return types.void(pointer, pointer, types.int64), generate
+        whole = builder.udiv(count, length)
+        loop(builder, WORD(0), whole, [], step)
+        done = builder.mul(whole, length)
+        rest = builder.icmp_signed("<", done, count)
+        short = builder.icmp_signed("<", count, length)
+        with builder.if_then(builder.and_(rest, builder.not_(short))):
+            step_at(builder.sub(count, length))
+        with builder.if_then(builder.and_(rest, short)):
+            v.store_under(v.mask(count), value(v, count, source, WORD(0)), to)
 
     return run
 
@@ -87,24 +78,21 @@ def _run(value):
 def prefetch_run():
     """(pointer, count): asks for the memory of so many elements; no address is wrong."""
 
-    @intrinsic
-    def ask(_, pointer, count):
-        def generate(context, builder, signature, args):
-            v = Vectors(context, builder, pointer.dtype)
-            byte = ir.IntType(8).as_pointer()
-            kind = ir.FunctionType(ir.VoidType(), [byte, INDEX, INDEX, INDEX])
-            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-            line = WORD(64 // v.size)
+    @emits(lambda pointer, count: types.void(pointer, types.int64))
+    def ask(context, builder, signature, args):
+        pointer = signature.args[0]
+        v = Vectors(context, builder, pointer.dtype)
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, INDEX, INDEX, INDEX])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        line = WORD(64 // v.size)
 
-            def step(k, _):
-                where = builder.bitcast(v.at(args[0], builder.mul(k, line)), byte)
-                builder.call(function, [where, INDEX(0), INDEX(3), INDEX(1)])
-                return []
+        def step(k, _):
+            where = builder.bitcast(v.at(args[0], builder.mul(k, line)), byte)
+            builder.call(function, [where, INDEX(0), INDEX(3), INDEX(1)])
+            return []
 
-            lines = builder.udiv(builder.add(args[1], builder.sub(line, WORD(1))), line)
-            loop(builder, WORD(0), lines, [], step)
-            return context.get_dummy_value()
-
-        return types.void(pointer, types.int64), generate
+        lines = builder.udiv(builder.add(args[1], builder.sub(line, WORD(1))), line)
+        loop(builder, WORD(0), lines, [], step)
 
     return ask

@@ -237,13 +237,21 @@ def finish(out, floating):
 
 
 @pinned("f64")
+def exponent_of(out):
+    """That of the scale at which moments must be taken again; 0 where they are good."""
+    largest = max(abs(bits_to_float(out[MIN])), abs(bits_to_float(out[MAX])))
+    exponent = (float_to_bits(largest) >> _FRACTION) - _BIAS
+    good = largest == 0.0 or LEAST_EXPONENT <= exponent <= LARGEST_EXPONENT
+    return 0 if good else exponent
+
+
+@pinned("f64")
 def take_scaled(x, enabled, out, block, size, lo, hi):
     """Takes the moments again where they may be out of range, of x / 2**exponent."""
     if enabled[0] == 0:
         return
-    largest = max(abs(bits_to_float(out[MIN])), abs(bits_to_float(out[MAX])))
-    exponent = (float_to_bits(largest) >> _FRACTION) - _BIAS
-    if largest == 0.0 or LEAST_EXPONENT <= exponent <= LARGEST_EXPONENT:
+    exponent = exponent_of(out)
+    if exponent == 0:
         return
     out[MEAN], out[M2], out[SUMSQ], out[EXPONENT] = 0, 0, 0, exponent
     first, second = power(-exponent // 2), power(-exponent - -exponent // 2)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from opstep.runtime.device.cpu.vectors import FIXED, Vectors, run_of
-from opstep.runtime.device.texts import from_text
+from opstep.runtime.device.cpu.vectors import FIXED, Vectors, emits, run_of
 
 
 def fixed_terms(pointers: int, numbers: int, *steps: int):
@@ -36,12 +34,9 @@ def fixed_terms(pointers: int, numbers: int, *steps: int):
 
     def typed(*given):
         number = given[0].dtype
-        parameters = (*given[:pointers], *(number for _ in range(numbers)), types.int64)
-        return number(*parameters), generate
+        return number(*given[:pointers], *[number] * numbers, types.int64)
 
-    names = ", ".join(f"a{k}" for k in range(pointers + numbers + 1))
-    text = f"def terms(_, {names}):\n    return typed({names})\n"
-    return intrinsic(from_text(text, "terms", "terms", {"typed": typed}))
+    return emits(typed, pointers + numbers + 1)(generate)
 
 
 def _applied(builder, operation: int, a, b):

@@ -33,6 +33,7 @@ from opstep.runtime.device.cpu.vectors import (
     INDEX,
     WORD,
     Vectors,
+    emits,
     joined,
     loop,
     merged,
@@ -249,12 +250,10 @@ def column_tile(columns: int, kind: int = 0):
 def column_rows():
     """(pointer) -> rows of a `column_tile` of its type."""
 
-    @intrinsic
-    def rows(_, pointer):
-        def generate(context, builder, signature, args):
-            return WORD(_SIDE_BY_SIDE * _of_rows(context, builder, pointer.dtype).length)
-
-        return types.int64(pointer), generate
+    @emits(lambda pointer: types.int64(pointer))
+    def rows(context, builder, signature, args):
+        number = signature.args[0].dtype
+        return WORD(_SIDE_BY_SIDE * _of_rows(context, builder, number).length)
 
     return rows
 

@@ -10,12 +10,17 @@ Imported only where something is compiled.
 
 from __future__ import annotations
 
+from functools import partial
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from opstep.runtime.device.cpu import processor
+from opstep.runtime.device.shared_intrinsics import emitting
+
+emits = partial(emitting, intrinsic)
 
 WORD = ir.IntType(64)
 INDEX = ir.IntType(32)
@@ -192,12 +197,10 @@ def merged(builder, ways):
 def vector_length():
     """(pointer) -> elements in a vector of its type."""
 
-    @intrinsic
-    def length(_, pointer):
-        def generate(context, builder, signature, args):
-            return WORD(Vectors(context, builder, pointer.dtype).length)
-
-        return types.int64(pointer), generate
+    @emits(lambda pointer: types.int64(pointer))
+    def length(context, builder, signature, args):
+        pointer = signature.args[0]
+        return WORD(Vectors(context, builder, pointer.dtype).length)
 
     return length
 
@@ -205,18 +208,15 @@ def vector_length():
 def transpose(n: int):
     """(x, x_row, y, y_row): y[j*y_row + i] = x[i*x_row + j] for i and j below n, a power of 2."""
 
-    @intrinsic
-    def block(_, x, x_row, y, y_row):
-        def generate(context, builder, signature, args):
-            v = Vectors(context, builder, x.dtype, n)
-            source, x_row, to, y_row = args
-            rows = [v.load(v.at(source, builder.mul(x_row, WORD(i)))) for i in range(n)]
-            rows = transposed(builder, rows)
-            for j, row in enumerate(rows):
-                v.store(row, v.at(to, builder.mul(y_row, WORD(j))))
-            return context.get_dummy_value()
-
-        return types.void(x, types.int64, x, types.int64), generate
+    @emits(lambda x, x_row, y, y_row: types.void(x, types.int64, x, types.int64))
+    def block(context, builder, signature, args):
+        x = signature.args[0]
+        v = Vectors(context, builder, x.dtype, n)
+        source, x_row, to, y_row = args
+        rows = [v.load(v.at(source, builder.mul(x_row, WORD(i)))) for i in range(n)]
+        rows = transposed(builder, rows)
+        for j, row in enumerate(rows):
+            v.store(row, v.at(to, builder.mul(y_row, WORD(j))))
 
     return block
 
@@ -394,21 +394,11 @@ def _chains(v, count, first, joined):
 def _typed(runs: int, in_f64: bool, centred: bool, generate):
     """The intrinsic of so many pointers."""
 
-    def signature(pointer):
+    def typed(pointer, *rest):
         number = types.float64 if in_f64 else pointer.dtype
-        centre = (number,) * centred
-        return number(*(pointer,) * runs, *centre, types.int64), generate
+        return number(*(pointer,) * runs, *(number,) * centred, types.int64)
 
-    def of_two(_, a, x, centre, count):
-        return signature(a)
-
-    def of_distances(_, x, centre, count):
-        return signature(x)
-
-    def of_one(_, x, count):
-        return signature(x)
-
-    return intrinsic(of_two if runs == 2 else of_distances if centred else of_one)
+    return emits(typed, runs + centred + 1)(generate)
 
 
 def count_bytes():
@@ -417,22 +407,22 @@ def count_bytes():
     of 64 bytes there are, at most 255: a lane counts to no more.
     """
 
-    @intrinsic
-    def count(_, data, vectors, counts, first, last):
-        def generate(context, builder, signature, args):
-            data, vectors, counts, first, last = args
-            v = Vectors(context, builder, types.uint8, FIXED)
-            group = WORD(_TOGETHER)
+    @emits(
+        lambda data, vectors, counts, first, last: types.void(
+            data, types.int64, counts, types.int64, types.int64
+        )
+    )
+    def count(context, builder, signature, args):
+        data, vectors, counts, first, last = args
+        v = Vectors(context, builder, types.uint8, FIXED)
+        group = WORD(_TOGETHER)
 
-            def step(k, _):
-                _count_together(v, data, vectors, counts, builder.mul(k, group))
-                return []
+        def step(k, _):
+            _count_together(v, data, vectors, counts, builder.mul(k, group))
+            return []
 
-            stop = builder.add(builder.udiv(last, group), WORD(1))
-            loop(builder, builder.udiv(first, group), stop, [], step)
-            return context.get_dummy_value()
-
-        return types.void(data, types.int64, counts, types.int64, types.int64), generate
+        stop = builder.add(builder.udiv(last, group), WORD(1))
+        loop(builder, builder.udiv(first, group), stop, [], step)
 
     return count
 
@@ -467,14 +457,11 @@ def buffer(bits: int, count: int):
     """() -> a pointer to so many floats of so many bits of the function's own, not written yet."""
     number = types.float32 if bits == 32 else types.float64
 
-    @intrinsic
-    def own(_):
-        def generate(context, builder, signature, args):
-            kind = context.get_value_type(number)
-            words = cgutils.alloca_once(builder, kind, size=count)
-            words.align = FIXED
-            return words
-
-        return types.CPointer(number)(), generate
+    @emits(lambda: types.CPointer(number)())
+    def own(context, builder, signature, args):
+        kind = context.get_value_type(number)
+        words = cgutils.alloca_once(builder, kind, size=count)
+        words.align = FIXED
+        return words
 
     return own

@@ -11,7 +11,9 @@ from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.flagging import INFINITY
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.plan.internal import TOGETHER
 
 THREADS = 256  # of a block
 VECTORS = 4  # of 16 bytes, that a thread reads before it looks at any
@@ -60,48 +62,19 @@ def raiser(dtype: DType):
 @cache
 def raiser_of_several(dtype: DType):
     """`table`: of each tensor the first block, the elements, and the place of its flags."""
-    look_at = looker(dtype)
-
-    def raise_flags(
-        x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15, flags, table, count
-    ):  # fmt: skip
-        block, k = cuda.blockIdx.x, 0
-        while k + 1 < count and block >= table[3 * k + 3]:
-            k += 1
-        x = x0
-        if k == 1:
-            x = x1
-        if k == 2:
-            x = x2
-        if k == 3:
-            x = x3
-        if k == 4:
-            x = x4
-        if k == 5:
-            x = x5
-        if k == 6:
-            x = x6
-        if k == 7:
-            x = x7
-        if k == 8:
-            x = x8
-        if k == 9:
-            x = x9
-        if k == 10:
-            x = x10
-        if k == 11:
-            x = x11
-        if k == 12:
-            x = x12
-        if k == 13:
-            x = x13
-        if k == 14:
-            x = x14
-        if k == 15:
-            x = x15
-        first, n, row = table[3 * k], table[3 * k + 1], table[3 * k + 2]
-        look_at(x, offset(flags, 2 * row), n, block - first)
-
+    tensors = range(TOGETHER)
+    lines = [f"def raise_flags({', '.join(f'x{k}' for k in tensors)}, flags, table, count):"]
+    lines += ["    block, k = cuda.blockIdx.x, 0"]
+    lines += [
+        "    while k + 1 < count and block >= table[3 * k + 3]:",
+        "        k += 1",
+        "    x = x0",
+    ]
+    lines += [f"    if k == {k}:\n        x = x{k}" for k in tensors[1:]]
+    lines += ["    first, n, row = table[3 * k], table[3 * k + 1], table[3 * k + 2]"]
+    lines += ["    look_at(x, offset(flags, 2 * row), n, block - first)"]
+    scope = {"cuda": cuda, "offset": offset, "look_at": looker(dtype)}
+    raise_flags = from_text("\n".join(lines), "flags of several", "raise_flags", scope)
     raise_flags.__name__ = f"flags of {dtype.name} tensors"
     return raise_flags
 

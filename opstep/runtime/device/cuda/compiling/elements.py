@@ -12,13 +12,16 @@ Imported only where something is compiled.
 from __future__ import annotations
 
 import operator
-from functools import cache
+from functools import cache, partial
 
 from llvmlite import ir
 from numba.cuda import cgutils, models, types
 from numba.cuda.extending import intrinsic, overload, register_model
 
+from opstep.runtime.device.shared_intrinsics import emitting
 from opstep.runtime.ir.types import DTYPES, DType
+
+emits = partial(emitting, intrinsic)
 
 SEEN_AS = {"f64": types.float64, "f32": types.float32, "i64": types.int64, "i32": types.int32}
 SEEN_AS |= {"i16": types.int16, "i8": types.int8, "u8": types.uint8, "bool": types.uint8}
@@ -100,24 +103,16 @@ def through_half(context, builder, name: str, value):
     return converted(context, builder, half, as_stored(context, builder, half, value))
 
 
-@intrinsic
-def get_element(_, pointer, index):
-    def generate(context, builder, signature, args):
-        stored = builder.load(builder.gep(args[0], [args[1]]))
-        return converted(context, builder, pointer, stored)
-
-    return pointer.dtype(pointer, types.int64), generate
+@emits(lambda pointer, index: pointer.dtype(pointer, types.int64))
+def get_element(context, builder, signature, args):
+    stored = builder.load(builder.gep(args[0], [args[1]]))
+    return converted(context, builder, signature.args[0], stored)
 
 
-@intrinsic
-def set_element(_, pointer, index, value):
-    def generate(context, builder, signature, args):
-        seen = context.cast(builder, args[2], value, pointer.dtype)
-        stored = as_stored(context, builder, pointer, seen)
-        builder.store(stored, builder.gep(args[0], [args[1]]))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64, value), generate
+@emits(lambda pointer, index, value: types.void(pointer, types.int64, pointer.dtype))
+def set_element(context, builder, signature, args):
+    stored = as_stored(context, builder, signature.args[0], args[2])
+    builder.store(stored, builder.gep(args[0], [args[1]]))
 
 
 @overload(operator.getitem)
@@ -141,23 +136,16 @@ def storage_of(pointer):
 def load(count: int):
     """(pointer, i) -> elements i to i + count as a tuple; i is a multiple of count."""
 
-    @intrinsic
-    def load_elements(_, pointer, index):
-        result = types.UniTuple(pointer.dtype, count)
-
-        def generate(context, builder, signature, args):
-            storage = context.get_data_type(storage_of(pointer))
-            words = _words(storage, count)
-            place = builder.gep(args[0], [args[1]])
-            place = builder.bitcast(place, words.as_pointer())
-            loaded = builder.load(place, align=_align(storage, count))
-            values = []
-            for k in range(count):
-                value = _part(builder, loaded, storage, k)
-                values.append(converted(context, builder, pointer, value))
-            return cgutils.pack_array(builder, values)
-
-        return result(pointer, types.int64), generate
+    @emits(lambda pointer, i: types.UniTuple(pointer.dtype, count)(pointer, types.int64))
+    def load_elements(context, builder, signature, args):
+        pointer = signature.args[0]
+        storage = context.get_data_type(storage_of(pointer))
+        words = _words(storage, count)
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), words.as_pointer())
+        loaded = builder.load(place, align=_align(storage, count))
+        parts = (_part(builder, loaded, storage, k) for k in range(count))
+        values = [converted(context, builder, pointer, part) for part in parts]
+        return cgutils.pack_array(builder, values)
 
     return load_elements
 
@@ -165,26 +153,23 @@ def load(count: int):
 def store(count: int):
     """(pointer, i, values): writes `count` values to elements i to i + count."""
 
-    @intrinsic
-    def store_elements(_, pointer, index, values):
-        def generate(context, builder, signature, args):
-            storage = context.get_data_type(storage_of(pointer))
-            words = _words(storage, count)
-            parts = []
-            for k in range(count):
-                value = builder.extract_value(args[2], k)
-                parts.append(context.cast(builder, value, values[k], pointer.dtype))
-            if _is_half(pointer) and pointer.dtype is types.float32 and count % 2 == 0:
-                parts = halves(builder, pointer.stored.name, parts)
-                storage = ir.IntType(32)
-            else:
-                parts = [as_stored(context, builder, pointer, value) for value in parts]
-            place = builder.bitcast(builder.gep(args[0], [args[1]]), words.as_pointer())
-            vector = _joined(builder, parts, storage, words)
-            builder.store(vector, place, align=_align(storage, len(parts)))
-            return context.get_dummy_value()
-
-        return types.void(pointer, types.int64, values), generate
+    @emits(lambda pointer, i, values: types.void(pointer, types.int64, values))
+    def store_elements(context, builder, signature, args):
+        pointer, _, kinds = signature.args
+        storage = context.get_data_type(storage_of(pointer))
+        words = _words(storage, count)
+        parts = [
+            context.cast(builder, builder.extract_value(args[2], k), kinds[k], pointer.dtype)
+            for k in range(count)
+        ]
+        if _is_half(pointer) and pointer.dtype is types.float32 and count % 2 == 0:
+            parts = halves(builder, pointer.stored.name, parts)
+            storage = ir.IntType(32)
+        else:
+            parts = [as_stored(context, builder, pointer, value) for value in parts]
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), words.as_pointer())
+        vector = _joined(builder, parts, storage, words)
+        builder.store(vector, place, align=_align(storage, len(parts)))
 
     return store_elements
 

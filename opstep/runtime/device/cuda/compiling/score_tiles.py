@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba.cuda import cgutils, types
-from numba.cuda.extending import intrinsic
 
-from opstep.runtime.device.cuda.compiling.elements import converted, halves
+from opstep.runtime.device.cuda.compiling.elements import converted, emits, halves
 from opstep.runtime.device.cuda.compiling.tiles import (
     descriptors,
     halves_product,
@@ -51,28 +50,17 @@ def _column(k: int) -> int:
     return k // 4 * 8 + k % 2
 
 
-def _singles(context, builder, signature, args, first: int) -> list:
-    """The arguments from `first` on as f32."""
-    return [
-        context.cast(builder, value, kind, types.float32)
-        for value, kind in zip(args[first:], signature.args[first:], strict=True)
-    ]
-
-
 def _elementwise(compute):
     """(numbers, low, high) -> a tuple of compute(builder, number, that of its row)."""
 
-    @intrinsic
-    def apply(_, numbers, low, high):
-        def generate(context, builder, signature, args):
-            of_row = _singles(context, builder, signature, args, 1)
-            made = [
-                compute(builder, x, of_row[_is_high(k)])
-                for k, x in enumerate(cgutils.unpack_tuple(builder, args[0]))
-            ]
-            return cgutils.pack_array(builder, made)
-
-        return numbers(numbers, low, high), generate
+    @emits(lambda numbers, low, high: numbers(numbers, types.float32, types.float32))
+    def apply(context, builder, signature, args):
+        of_row = args[1:]
+        made = [
+            compute(builder, x, of_row[_is_high(k)])
+            for k, x in enumerate(cgutils.unpack_tuple(builder, args[0]))
+        ]
+        return cgutils.pack_array(builder, made)
 
     return apply
 
@@ -114,11 +102,8 @@ def _with_columns(compute, operands: int):
 def powers_by_columns():
     """(scores, pointer to f32 in shared memory) -> 2 to each, less that of its column."""
 
-    @intrinsic
-    def apply(_, scores, pointer):
-        return scores(scores, pointer), _with_columns(_power, 1)
-
-    return apply
+    typed = emits(lambda scores, pointer: scores(scores, pointer))
+    return typed(_with_columns(_power, 1))
 
 
 def _weighted_difference(builder, weight, number, inner):
@@ -128,28 +113,25 @@ def _weighted_difference(builder, weight, number, inner):
 def differences_by_columns():
     """(weights, numbers, pointer) -> each weight times its number less that of the column."""
 
-    @intrinsic
-    def apply(_, weights, numbers, pointer):
-        return weights(weights, numbers, pointer), _with_columns(_weighted_difference, 2)
-
-    return apply
+    typed = emits(lambda weights, numbers, pointer: weights(weights, numbers, pointer))
+    return typed(_with_columns(_weighted_difference, 2))
 
 
 def differences_by_rows():
     """(weights, numbers, low, high) -> each weight times its number less that of the row."""
 
-    @intrinsic
-    def apply(_, weights, numbers, low, high):
-        def generate(context, builder, signature, args):
-            of_row = _singles(context, builder, signature, args, 2)
-            ws, xs = (cgutils.unpack_tuple(builder, a) for a in args[:2])
-            made = [
-                _weighted_difference(builder, w, x, of_row[_is_high(k)])
-                for k, (w, x) in enumerate(zip(ws, xs, strict=True))
-            ]
-            return cgutils.pack_array(builder, made)
+    def typed(weights, numbers, low, high):
+        return weights(weights, numbers, types.float32, types.float32)
 
-        return weights(weights, numbers, low, high), generate
+    @emits(typed)
+    def apply(context, builder, signature, args):
+        of_row = args[2:]
+        ws, xs = (cgutils.unpack_tuple(builder, a) for a in args[:2])
+        made = [
+            _weighted_difference(builder, w, x, of_row[_is_high(k)])
+            for k, (w, x) in enumerate(zip(ws, xs, strict=True))
+        ]
+        return cgutils.pack_array(builder, made)
 
     return apply
 
@@ -159,24 +141,18 @@ def hide_columns():
     (high_end), all counted from the thread's first one.
     """
 
-    @intrinsic
-    def hide(_, scores, low, low_end, high, high_end):
-        def generate(context, builder, signature, args):
-            ends = [
-                builder.trunc(context.cast(builder, v, t, types.int64), _WHOLE)
-                for v, t in zip(args[1:], signature.args[1:], strict=True)
-            ]
-            made = []
-            for k, score in enumerate(cgutils.unpack_tuple(builder, args[0])):
-                first, end = ends[2 * _is_high(k) : 2 * _is_high(k) + 2]
-                column = _WHOLE(_column(k))
-                inside = builder.and_(
-                    builder.icmp_signed(">=", column, first), builder.icmp_signed("<", column, end)
-                )
-                made.append(builder.select(inside, score, _SINGLE(-_INFINITY)))
-            return cgutils.pack_array(builder, made)
-
-        return scores(scores, low, low_end, high, high_end), generate
+    @emits(lambda scores, *ends: scores(scores, *[types.int64] * 4), 5)
+    def hide(context, builder, signature, args):
+        ends = [builder.trunc(v, _WHOLE) for v in args[1:]]
+        made = []
+        for k, score in enumerate(cgutils.unpack_tuple(builder, args[0])):
+            first, end = ends[2 * _is_high(k) : 2 * _is_high(k) + 2]
+            column = _WHOLE(_column(k))
+            inside = builder.and_(
+                builder.icmp_signed(">=", column, first), builder.icmp_signed("<", column, end)
+            )
+            made.append(builder.select(inside, score, _SINGLE(-_INFINITY)))
+        return cgutils.pack_array(builder, made)
 
     return hide
 
@@ -197,39 +173,33 @@ def mask_scores(is_bool: int, paired: int = 0):
         found = builder.load(builder.bitcast(at, pair.as_pointer()))
         return builder.trunc(found, byte), builder.trunc(builder.lshr(found, pair(8)), byte)
 
-    @intrinsic
-    def apply(_, scores, mask, low, high, step, last, factor):
-        def generate(context, builder, signature, args):
-            starts = [
-                context.cast(builder, args[k], signature.args[k], types.int64) for k in (2, 3)
-            ]
-            stride, final = (
-                context.cast(builder, args[k], signature.args[k], types.int64) for k in (4, 5)
-            )
-            (times,) = _singles(context, builder, signature, args, 6)
-            made, held = [], ()
-            for k, score in enumerate(cgutils.unpack_tuple(builder, args[0])):
-                hidden = builder.fadd(score, _SINGLE(-_INFINITY))  # NaN stays, and inf becomes it
-                if paired:
-                    if k % 2 == 0:
-                        held = two(builder, args[1], starts[_is_high(k)], final, k)
-                    seen = builder.icmp_unsigned("!=", held[k % 2], byte(0))
-                    made.append(builder.select(seen, score, hidden))
-                    continue
-                column = _LONG(_column(k))
-                column = builder.select(builder.icmp_signed("<", column, final), column, final)
-                at = builder.add(starts[_is_high(k)], builder.mul(column, stride))
-                found = builder.load(builder.gep(args[1], [at]))
-                if is_bool:
-                    seen = builder.icmp_unsigned("!=", found, found.type(0))
-                    made.append(builder.select(seen, score, hidden))
-                else:
-                    number = converted(context, builder, mask, found)
-                    number = context.cast(builder, number, mask.dtype, types.float32)
-                    made.append(builder.fma(number, times, score))
-            return cgutils.pack_array(builder, made)
+    def typed(scores, mask, *numbers):
+        return scores(scores, mask, *[types.int64] * 4, types.float32)
 
-        return scores(scores, mask, low, high, step, last, factor), generate
+    @emits(typed, 7)
+    def apply(context, builder, signature, args):
+        mask, starts, (stride, final, times) = signature.args[1], args[2:4], args[4:]
+        made, held = [], ()
+        for k, score in enumerate(cgutils.unpack_tuple(builder, args[0])):
+            hidden = builder.fadd(score, _SINGLE(-_INFINITY))  # NaN stays, and inf becomes it
+            if paired:
+                if k % 2 == 0:
+                    held = two(builder, args[1], starts[_is_high(k)], final, k)
+                seen = builder.icmp_unsigned("!=", held[k % 2], byte(0))
+                made.append(builder.select(seen, score, hidden))
+                continue
+            column = _LONG(_column(k))
+            column = builder.select(builder.icmp_signed("<", column, final), column, final)
+            at = builder.add(starts[_is_high(k)], builder.mul(column, stride))
+            found = builder.load(builder.gep(args[1], [at]))
+            if is_bool:
+                seen = builder.icmp_unsigned("!=", found, found.type(0))
+                made.append(builder.select(seen, score, hidden))
+            else:
+                number = converted(context, builder, mask, found)
+                number = context.cast(builder, number, mask.dtype, types.float32)
+                made.append(builder.fma(number, times, score))
+        return cgutils.pack_array(builder, made)
 
     return apply
 
@@ -269,31 +239,29 @@ def soften():
     high_factor, the thread's sums of powers: low_sum, high_sum). All is 0 while all is hidden.
     """
 
-    @intrinsic
-    def apply(_, scores, low_top, high_top):
-        result = types.Tuple((scores, *[types.float32] * 6))
+    def typed(scores, low_top, high_top):
+        singles = [types.float32] * 6
+        return types.Tuple((scores, *singles))(scores, *singles[:2])
 
-        def generate(context, builder, signature, args):
-            numbers = cgutils.unpack_tuple(builder, args[0])
-            befores = _singles(context, builder, signature, args, 1)
+    @emits(typed)
+    def apply(context, builder, signature, args):
+        numbers, befores = cgutils.unpack_tuple(builder, args[0]), args[1:]
 
-            def larger(a, b):
-                return builder.call(_LARGER, [a, b])
+        def larger(a, b):
+            return builder.call(_LARGER, [a, b])
 
-            tops, factors, shifts = [], [], []
-            for row, before in zip(_by_row(numbers), befores, strict=True):
-                top = larger(before, _of_four_lanes(builder, larger, _halved(larger, row)))
-                hidden = builder.fcmp_ordered("==", top, _SINGLE(-_INFINITY))
-                shift = builder.select(hidden, _SINGLE(0.0), top)
-                tops.append(top)
-                shifts.append(shift)
-                factors.append(_power(builder, before, shift))
-            made = [_power(builder, x, shifts[_is_high(k)]) for k, x in enumerate(numbers)]
-            sums = [_halved(builder.fadd, row) for row in _by_row(made)]
-            weights = cgutils.pack_array(builder, made)
-            return context.make_tuple(builder, result, [weights, *tops, *factors, *sums])
-
-        return result(scores, low_top, high_top), generate
+        tops, factors, shifts = [], [], []
+        for row, before in zip(_by_row(numbers), befores, strict=True):
+            top = larger(before, _of_four_lanes(builder, larger, _halved(larger, row)))
+            hidden = builder.fcmp_ordered("==", top, _SINGLE(-_INFINITY))
+            shift = builder.select(hidden, _SINGLE(0.0), top)
+            tops.append(top)
+            shifts.append(shift)
+            factors.append(_power(builder, before, shift))
+        made = [_power(builder, x, shifts[_is_high(k)]) for k, x in enumerate(numbers)]
+        sums = [_halved(builder.fadd, row) for row in _by_row(made)]
+        weights = cgutils.pack_array(builder, made)
+        return context.make_tuple(builder, signature.return_type, [weights, *tops, *factors, *sums])
 
     return apply
 
@@ -301,17 +269,12 @@ def soften():
 def row_products():
     """(a, b) -> the thread's sums of a[k] * b[k] of each row."""
 
-    @intrinsic
-    def apply(_, a, b):
-        result = types.UniTuple(types.float32, 2)
-
-        def generate(context, builder, signature, args):
-            xs, ys = (cgutils.unpack_tuple(builder, v) for v in args)
-            products = [builder.fmul(x, y) for x, y in zip(xs, ys, strict=True)]
-            sums = [_halved(builder.fadd, row) for row in _by_row(products)]
-            return cgutils.pack_array(builder, sums)
-
-        return result(a, b), generate
+    @emits(lambda a, b: types.UniTuple(types.float32, 2)(a, b))
+    def apply(context, builder, signature, args):
+        xs, ys = (cgutils.unpack_tuple(builder, v) for v in args)
+        products = [builder.fmul(x, y) for x, y in zip(xs, ys, strict=True)]
+        sums = [_halved(builder.fadd, row) for row in _by_row(products)]
+        return cgutils.pack_array(builder, sums)
 
     return apply
 
@@ -319,12 +282,9 @@ def row_products():
 def sum_of_four():
     """x -> its sum over the lanes that have other columns of the same rows."""
 
-    @intrinsic
-    def apply(_, x):
-        def generate(context, builder, signature, args):
-            return _of_four_lanes(builder, builder.fadd, args[0])
-
-        return x(x), generate
+    @emits(lambda x: x(x))
+    def apply(context, builder, signature, args):
+        return _of_four_lanes(builder, builder.fadd, args[0])
 
     return apply
 
@@ -344,23 +304,20 @@ def warp_weighted(n_tiles: int, steps: int, extent: int, bf16: int):
     terms, `extent` of each 64 columns.
     """
 
-    @intrinsic
-    def multiply(_, sums, weights, b):
-        def generate(context, builder, signature, args):
-            total = cgutils.unpack_tuple(builder, args[0])
-            words = _words(builder, cgutils.unpack_tuple(builder, args[1]), bf16)
-            base, mma = shared_address(builder, args[2]), halves_product(bf16)
-            for s in range(steps):
-                for j in range(0, n_tiles, 2):
-                    four = matrices(builder, base, s, j // 2, 1, extent)
-                    for half in range(2):
-                        at = 4 * (j + half)
-                        column = four[2 * half : 2 * half + 2]
-                        made = builder.call(mma, [*words[s], *column, *total[at : at + 4]])
-                        total[at : at + 4] = [builder.extract_value(made, r) for r in range(4)]
-            return cgutils.pack_array(builder, total)
-
-        return sums(sums, weights, b), generate
+    @emits(lambda sums, weights, b: sums(sums, weights, b))
+    def multiply(context, builder, signature, args):
+        total = cgutils.unpack_tuple(builder, args[0])
+        words = _words(builder, cgutils.unpack_tuple(builder, args[1]), bf16)
+        base, mma = shared_address(builder, args[2]), halves_product(bf16)
+        for s in range(steps):
+            for j in range(0, n_tiles, 2):
+                four = matrices(builder, base, s, j // 2, 1, extent)
+                for half in range(2):
+                    at = 4 * (j + half)
+                    column = four[2 * half : 2 * half + 2]
+                    made = builder.call(mma, [*words[s], *column, *total[at : at + 4]])
+                    total[at : at + 4] = [builder.extract_value(made, r) for r in range(4)]
+        return cgutils.pack_array(builder, total)
 
     return multiply
 
@@ -384,18 +341,13 @@ def warpgroup_weighted(columns: int, steps: int, bf16: int):
     inputs = ["r"] * (4 * steps) + ["l"] * steps + [str(r) for r in range(count)]
     constraints = ",".join(["=f"] * count + inputs + ["~{memory}"])
 
-    @intrinsic
-    def multiply(_, sums, weights, b):
-        def generate(context, builder, signature, args):
-            four = _words(builder, cgutils.unpack_tuple(builder, args[1]), bf16)
-            given = [word for words in four for word in words]
-            given += descriptors(builder, args[2], steps, 1)
-            asm = ir.InlineAsm(kind, " ".join(lines), constraints, side_effect=True)
-            made = builder.call(asm, [*given, *cgutils.unpack_tuple(builder, args[0])])
-            return cgutils.pack_array(
-                builder, [builder.extract_value(made, r) for r in range(count)]
-            )
-
-        return sums(sums, weights, b), generate
+    @emits(lambda sums, weights, b: sums(sums, weights, b))
+    def multiply(context, builder, signature, args):
+        four = _words(builder, cgutils.unpack_tuple(builder, args[1]), bf16)
+        given = [word for words in four for word in words]
+        given += descriptors(builder, args[2], steps, 1)
+        asm = ir.InlineAsm(kind, " ".join(lines), constraints, side_effect=True)
+        made = builder.call(asm, [*given, *cgutils.unpack_tuple(builder, args[0])])
+        return cgutils.pack_array(builder, [builder.extract_value(made, r) for r in range(count)])
 
     return multiply

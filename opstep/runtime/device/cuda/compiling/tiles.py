@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba.cuda import cgutils, types
-from numba.cuda.extending import intrinsic
 
-from opstep.runtime.device.cuda.compiling.elements import storage_of
+from opstep.runtime.device.cuda.compiling.elements import emits, storage_of
 
 _WHOLE = ir.IntType(32)
 _SINGLE = ir.FloatType()
@@ -23,15 +22,16 @@ _LINE = 128  # bytes, of operands of tensor cores
 _NAMES = ("f16", "bf16")
 
 
+def _as_it_is(context, builder, signature, args):
+    return args[0]
+
+
 def fill(count: int):
     """value -> a tuple of `count` of it."""
 
-    @intrinsic
-    def repeat(_, value):
-        def generate(context, builder, signature, args):
-            return cgutils.pack_array(builder, [args[0]] * count)
-
-        return types.UniTuple(value, count)(value), generate
+    @emits(lambda value: types.UniTuple(value, count)(value))
+    def repeat(context, builder, signature, args):
+        return cgutils.pack_array(builder, [args[0]] * count)
 
     return repeat
 
@@ -39,15 +39,12 @@ def fill(count: int):
 def spread():
     """(pointer, values): writes a tuple to elements 0, 1, ... of a local array."""
 
-    @intrinsic
-    def write(_, pointer, values):
-        def generate(context, builder, signature, args):
-            for k in range(len(values)):
-                place = builder.gep(args[0], [_WHOLE(k)])
-                builder.store(builder.extract_value(args[1], k), place)
-            return context.get_dummy_value()
-
-        return types.void(pointer, values), generate
+    @emits(lambda pointer, values: types.void(pointer, values))
+    def write(context, builder, signature, args):
+        values = signature.args[1]
+        for k in range(len(values)):
+            place = builder.gep(args[0], [_WHOLE(k)])
+            builder.store(builder.extract_value(args[1], k), place)
 
     return write
 
@@ -55,13 +52,10 @@ def spread():
 def gather(count: int):
     """A pointer into a local array -> elements 0 to `count` as a tuple."""
 
-    @intrinsic
-    def read(_, pointer):
-        def generate(context, builder, signature, args):
-            places = [builder.gep(args[0], [_WHOLE(k)]) for k in range(count)]
-            return cgutils.pack_array(builder, [builder.load(place) for place in places])
-
-        return types.UniTuple(pointer.dtype, count)(pointer), generate
+    @emits(lambda pointer: types.UniTuple(pointer.dtype, count)(pointer))
+    def read(context, builder, signature, args):
+        places = [builder.gep(args[0], [_WHOLE(k)]) for k in range(count)]
+        return cgutils.pack_array(builder, [builder.load(place) for place in places])
 
     return read
 
@@ -75,29 +69,25 @@ def tile_product(
     bytes (or the whole of fewer), `gap` apart.
     """
 
-    @intrinsic
-    def multiply(_, sums, a, b):
-        def generate(context, builder, signature, args):
-            element = context.get_data_type(sums.dtype)
-            floating = isinstance(sums.dtype, types.Float)
-            size = sums.dtype.bitwidth // 8
-            left, right = (
-                builder.addrspacecast(p, ir.PointerType(element, _SHARED)) for p in args[1:]
-            )
-            total = cgutils.unpack_tuple(builder, args[0])
-            for k in range(steps):
-                xs = _runs(builder, left, element, size, k * a_pitch, rows, a_gap)
-                ys = _runs(builder, right, element, size, k * b_pitch, columns, b_gap)
-                for i, x in enumerate(xs):
-                    for j, y in enumerate(ys):
-                        at = i * columns + j
-                        if floating:
-                            total[at] = builder.fma(x, y, total[at])
-                        else:
-                            total[at] = builder.add(builder.mul(x, y), total[at])
-            return cgutils.pack_array(builder, total)
-
-        return sums(sums, a, b), generate
+    @emits(lambda sums, a, b: sums(sums, a, b))
+    def multiply(context, builder, signature, args):
+        sums = signature.args[0]
+        element = context.get_data_type(sums.dtype)
+        floating = isinstance(sums.dtype, types.Float)
+        size = sums.dtype.bitwidth // 8
+        left, right = (builder.addrspacecast(p, ir.PointerType(element, _SHARED)) for p in args[1:])
+        total = cgutils.unpack_tuple(builder, args[0])
+        for k in range(steps):
+            xs = _runs(builder, left, element, size, k * a_pitch, rows, a_gap)
+            ys = _runs(builder, right, element, size, k * b_pitch, columns, b_gap)
+            for i, x in enumerate(xs):
+                for j, y in enumerate(ys):
+                    at = i * columns + j
+                    if floating:
+                        total[at] = builder.fma(x, y, total[at])
+                    else:
+                        total[at] = builder.add(builder.mul(x, y), total[at])
+        return cgutils.pack_array(builder, total)
 
     return multiply
 
@@ -126,18 +116,16 @@ def copy_async(nbytes: int):
     cached = "cg" if nbytes == 16 else "ca"
     text = f"cp.async.{cached}.shared.global [$0], [$1], {nbytes}, $2;"
 
-    @intrinsic
-    def copy(_, target, source, index, there):
-        def generate(context, builder, signature, args):
-            place = builder.gep(args[1], [context.cast(builder, args[2], index, types.int64)])
-            holds = context.cast(builder, args[3], there, types.boolean)
-            size = builder.select(holds, _WHOLE(nbytes), _WHOLE(0))
-            asm = ir.InlineAsm(kind, text, "r,l,r,~{memory}", side_effect=True)
-            given = [shared_address(builder, args[0]), builder.ptrtoint(place, ir.IntType(64))]
-            builder.call(asm, [*given, size])
-            return context.get_dummy_value()
+    def typed(target, source, index, there):
+        return types.void(target, source, types.int64, types.boolean)
 
-        return types.void(target, source, index, there), generate
+    @emits(typed)
+    def copy(context, builder, signature, args):
+        place = builder.gep(args[1], [args[2]])
+        size = builder.select(args[3], _WHOLE(nbytes), _WHOLE(0))
+        asm = ir.InlineAsm(kind, text, "r,l,r,~{memory}", side_effect=True)
+        given = [shared_address(builder, args[0]), builder.ptrtoint(place, ir.IntType(64))]
+        builder.call(asm, [*given, size])
 
     return copy
 
@@ -150,14 +138,10 @@ def shared_address(builder, pointer):
 
 
 def _statement(text: str):
-    @intrinsic
-    def run(_):
-        def generate(context, builder, signature, args):
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(ir.InlineAsm(kind, text, "~{memory}", side_effect=True), [])
-            return context.get_dummy_value()
-
-        return types.void(), generate
+    @emits(lambda: types.void())
+    def run(context, builder, signature, args):
+        kind = ir.FunctionType(ir.VoidType(), [])
+        builder.call(ir.InlineAsm(kind, text, "~{memory}", side_effect=True), [])
 
     return run
 
@@ -178,16 +162,7 @@ def await_copies(groups: int, for_warpgroups: int = 0):
 def stored_bits():
     """A pointer to halves -> one to their bits, as u16."""
 
-    @intrinsic
-    def look(_, pointer):
-        storage = storage_of(pointer)
-
-        def generate(context, builder, signature, args):
-            return args[0]
-
-        return types.CPointer(storage)(pointer), generate
-
-    return look
+    return emits(lambda pointer: types.CPointer(storage_of(pointer))(pointer))(_as_it_is)
 
 
 # --- tensor cores ---------------------------------------------------------------------------------
@@ -210,34 +185,31 @@ def warp_product(
     """
     mma = halves_product(bf16)
 
-    @intrinsic
-    def multiply(_, sums, a, b):
-        def generate(context, builder, signature, args):
-            total = cgutils.unpack_tuple(builder, args[0])
-            left, right = (shared_address(builder, p) for p in args[1:])
+    @emits(lambda sums, a, b: sums(sums, a, b))
+    def multiply(context, builder, signature, args):
+        total = cgutils.unpack_tuple(builder, args[0])
+        left, right = (shared_address(builder, p) for p in args[1:])
 
-            def fragments(s: int):
-                xs = [matrices(builder, left, s, i, a_turned, a_extent) for i in range(m_tiles)]
-                pairs = [
-                    matrices(builder, right, s, j, b_turned, b_extent) for j in range(n_tiles // 2)
-                ]
-                return xs, [half for four in pairs for half in (four[:2], four[2:])]
+        def fragments(s: int):
+            xs = [matrices(builder, left, s, i, a_turned, a_extent) for i in range(m_tiles)]
+            pairs = [
+                matrices(builder, right, s, j, b_turned, b_extent) for j in range(n_tiles // 2)
+            ]
+            return xs, [half for four in pairs for half in (four[:2], four[2:])]
 
-            ahead = fragments(0)
-            for s in range(steps):
-                xs, ys = ahead
-                if s + 1 < steps:
-                    ahead = fragments(s + 1)
-                for i, x in enumerate(xs):
-                    # back and forth, so that neighbours share a fragment of b
-                    for j in range(n_tiles)[:: -1 if i % 2 else 1]:
-                        at = 4 * (i * n_tiles + j)
-                        made = builder.call(mma, [*x, *ys[j], *total[at : at + 4]])
-                        for r in range(4):
-                            total[at + r] = builder.extract_value(made, r)
-            return cgutils.pack_array(builder, total)
-
-        return sums(sums, a, b), generate
+        ahead = fragments(0)
+        for s in range(steps):
+            xs, ys = ahead
+            if s + 1 < steps:
+                ahead = fragments(s + 1)
+            for i, x in enumerate(xs):
+                # back and forth, so that neighbours share a fragment of b
+                for j in range(n_tiles)[:: -1 if i % 2 else 1]:
+                    at = 4 * (i * n_tiles + j)
+                    made = builder.call(mma, [*x, *ys[j], *total[at : at + 4]])
+                    for r in range(4):
+                        total[at + r] = builder.extract_value(made, r)
+        return cgutils.pack_array(builder, total)
 
     return multiply
 
@@ -295,18 +267,13 @@ def warpgroup_product(
     inputs = ["l"] * (2 * steps) + [str(r) for r in range(count)]
     constraints = ",".join(["=f"] * count + inputs + ["~{memory}"])
 
-    @intrinsic
-    def multiply(_, sums, a, b):
-        def generate(context, builder, signature, args):
-            given = descriptors(builder, args[1], steps, a_turned, a_extent)
-            given += descriptors(builder, args[2], steps, b_turned, b_extent)
-            asm = ir.InlineAsm(kind, " ".join(lines), constraints, side_effect=True)
-            made = builder.call(asm, [*given, *cgutils.unpack_tuple(builder, args[0])])
-            return cgutils.pack_array(
-                builder, [builder.extract_value(made, r) for r in range(count)]
-            )
-
-        return sums(sums, a, b), generate
+    @emits(lambda sums, a, b: sums(sums, a, b))
+    def multiply(context, builder, signature, args):
+        given = descriptors(builder, args[1], steps, a_turned, a_extent)
+        given += descriptors(builder, args[2], steps, b_turned, b_extent)
+        asm = ir.InlineAsm(kind, " ".join(lines), constraints, side_effect=True)
+        made = builder.call(asm, [*given, *cgutils.unpack_tuple(builder, args[0])])
+        return cgutils.pack_array(builder, [builder.extract_value(made, r) for r in range(count)])
 
     return multiply
 
@@ -329,24 +296,15 @@ def descriptors(builder, pointer, steps: int, turned: int, extent: int = 0) -> l
 def warpgroup_wait():
     """sums -> sums: those that `warpgroup_product` gave are there."""
 
-    @intrinsic
-    def wait(_, sums):
-        count = len(sums)
-
-        def generate(context, builder, signature, args):
-            held = ir.LiteralStructType([_SINGLE] * count)
-            kind = ir.FunctionType(held, [_SINGLE] * count)
-            tied = [str(r) for r in range(count)]
-            constraints = ",".join(["=f"] * count + tied + ["~{memory}"])
-            asm = ir.InlineAsm(
-                kind, "wgmma.wait_group.sync.aligned 0;", constraints, side_effect=True
-            )
-            made = builder.call(asm, cgutils.unpack_tuple(builder, args[0]))
-            return cgutils.pack_array(
-                builder, [builder.extract_value(made, r) for r in range(count)]
-            )
-
-        return sums(sums), generate
+    @emits(lambda sums: sums(sums))
+    def wait(context, builder, signature, args):
+        count = len(signature.return_type)
+        held = ir.LiteralStructType([_SINGLE] * count)
+        kind = ir.FunctionType(held, [_SINGLE] * count)
+        constraints = ",".join(["=f"] * count + [str(r) for r in range(count)] + ["~{memory}"])
+        asm = ir.InlineAsm(kind, "wgmma.wait_group.sync.aligned 0;", constraints, side_effect=True)
+        made = builder.call(asm, cgutils.unpack_tuple(builder, args[0]))
+        return cgutils.pack_array(builder, [builder.extract_value(made, r) for r in range(count)])
 
     return wait
 
@@ -356,23 +314,20 @@ def put_sums(m_tiles: int, n_tiles: int, pitch: int):
     rows `pitch` f32 apart (even); the pointer is to the place of the thread's first sum.
     """
 
-    @intrinsic
-    def put(_, pointer, sums):
-        def generate(context, builder, signature, args):
-            base = builder.addrspacecast(args[0], ir.PointerType(_SINGLE, _SHARED))
-            pair = ir.VectorType(_SINGLE, 2)
-            for k in range(0, len(sums), 2):
-                i, j, lower = k // (4 * n_tiles), k // 4 % n_tiles, k // 2 % 2
-                place = builder.gep(base, [_WHOLE((16 * i + 8 * lower) * pitch + 8 * j)])
-                place = builder.bitcast(place, ir.PointerType(pair, _SHARED))
-                both = ir.Constant(pair, ir.Undefined)
-                for e in range(2):
-                    one = builder.extract_value(args[1], k + e)
-                    both = builder.insert_element(both, one, _WHOLE(e))
-                builder.store(both, place, align=8)
-            return context.get_dummy_value()
-
-        return types.void(pointer, sums), generate
+    @emits(lambda pointer, sums: types.void(pointer, sums))
+    def put(context, builder, signature, args):
+        sums = signature.args[1]
+        base = builder.addrspacecast(args[0], ir.PointerType(_SINGLE, _SHARED))
+        pair = ir.VectorType(_SINGLE, 2)
+        for k in range(0, len(sums), 2):
+            i, j, lower = k // (4 * n_tiles), k // 4 % n_tiles, k // 2 % 2
+            place = builder.gep(base, [_WHOLE((16 * i + 8 * lower) * pitch + 8 * j)])
+            place = builder.bitcast(place, ir.PointerType(pair, _SHARED))
+            both = ir.Constant(pair, ir.Undefined)
+            for e in range(2):
+                one = builder.extract_value(args[1], k + e)
+                both = builder.insert_element(both, one, _WHOLE(e))
+            builder.store(both, place, align=8)
 
     return put
 
@@ -380,12 +335,9 @@ def put_sums(m_tiles: int, n_tiles: int, pitch: int):
 def as_f32():
     """A pointer to shared memory -> one to the same bytes, as f32."""
 
-    @intrinsic
-    def look(_, pointer):
-        def generate(context, builder, signature, args):
-            return builder.bitcast(args[0], _SINGLE.as_pointer())
-
-        return types.CPointer(types.float32)(pointer), generate
+    @emits(lambda pointer: types.CPointer(types.float32)(pointer))
+    def look(context, builder, signature, args):
+        return builder.bitcast(args[0], _SINGLE.as_pointer())
 
     return look
 
@@ -393,11 +345,8 @@ def as_f32():
 def unchanged():
     """x -> x: where another kind of tile has something to wait for."""
 
-    @intrinsic
-    def keep(_, value):
-        def generate(context, builder, signature, args):
-            return args[0]
-
-        return value(value), generate
+    @emits(lambda value: value(value))
+    def keep(context, builder, signature, args):
+        return args[0]
 
     return keep

@@ -192,6 +192,11 @@ def gpu(ordinal: int) -> Gpu:
     return Gpu(ordinal)
 
 
+def current() -> int:
+    """The ordinal of the GPU whose context is current."""
+    return int(driver().cuCtxGetDevice())
+
+
 @cache
 def launcher() -> int:
     """The address of `cuLaunchKernel`, for native code."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.runtime.device.builtin import bits_to_float, float_to_bits
+from opstep.runtime.device.builtin import float_to_bits
 from opstep.runtime.device.cpu.blocks import order
-from opstep.runtime.device.cpu.statistics import power
+from opstep.runtime.device.cpu.statistics import exponent_of, power
 from opstep.runtime.device.cuda.compiling.names import cuda, shuffle_down
 from opstep.runtime.device.cuda.recording.counters import HIGHEST, LANES
 from opstep.runtime.device.source import pinned
@@ -31,7 +31,6 @@ THREADS = 256
 WARPS = THREADS // LANES
 ROWS = BINS + UNWRITTEN - NAN + 1  # what a block leaves: the bins, the words from NAN to UNWRITTEN
 _NUMBERS, _MOMENTS = 3 * WARPS, 2 * WARPS  # that warps leave
-_LARGEST, _SMALLEST = 480, -400  # exponents between which f64 holds sums of squares well
 
 
 @pinned("f64")
@@ -153,14 +152,6 @@ def write_moments(out, n, mean, m2):
 
 
 # --- numbers whose squares f64 does not hold ------------------------------------------------------
-
-
-@pinned("f64")
-def exponent_of(out):
-    """That of the scale at which moments must be taken again; 0 where they are good."""
-    largest = max(abs(bits_to_float(out[MIN])), abs(bits_to_float(out[MAX])))
-    exponent = (float_to_bits(largest) >> 52) - 1023
-    return 0 if largest == 0.0 or _SMALLEST <= exponent <= _LARGEST else exponent
 
 
 @pinned("f64")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import threading
+from collections.abc import Callable
 from functools import cache
 from time import monotonic_ns
 from typing import Any
@@ -16,6 +17,11 @@ from typing import Any
 import numpy as np
 
 _lock = threading.Lock()
+
+
+def plain(function: Callable) -> Callable:
+    """An intrinsic of no shape."""
+    return lambda: function
 
 
 def load(count: int):
@@ -26,24 +32,19 @@ def store(count: int):
     return lambda pointer, index, values: pointer.store(index, values, count)
 
 
-def bits_to_float():
-    def from_bits(bits):
-        wide = np.asarray(bits).dtype.itemsize == 8
-        return np.asarray(bits).view(np.float64 if wide else np.float32)[()]
-
-    return from_bits
+@plain
+def bits_to_float(bits):
+    wide = np.asarray(bits).dtype.itemsize == 8
+    return np.asarray(bits).view(np.float64 if wide else np.float32)[()]
 
 
-def float_to_bits():
-    def to_bits(number):
-        wide = np.asarray(number).dtype.itemsize == 8
-        return np.asarray(number).view(np.int64 if wide else np.int32)[()]
-
-    return to_bits
+@plain
+def float_to_bits(number):
+    wide = np.asarray(number).dtype.itemsize == 8
+    return np.asarray(number).view(np.int64 if wide else np.int32)[()]
 
 
-def pick():
-    return lambda condition, a, b: a if condition else b
+pick = plain(lambda condition, a, b: a if condition else b)
 
 
 @cache
@@ -61,8 +62,7 @@ def fma():
     return multiply_add
 
 
-def offset():
-    return lambda pointer, count: pointer.moved(count)
+offset = plain(lambda pointer, count: pointer.moved(count))
 
 
 def _atomic(apply):
@@ -72,7 +72,7 @@ def _atomic(apply):
             pointer[index] = apply(before, value)
         return before
 
-    return lambda: act
+    return plain(act)
 
 
 atomic_add = _atomic(lambda before, value: before + before.dtype.type(value))
@@ -98,7 +98,7 @@ def _shuffle(source):
             return value
         return given.get(mine.thread_id - lane + there, value)
 
-    return lambda: shuffle
+    return plain(shuffle)
 
 
 shuffle_xor = _shuffle(lambda lane, mask: lane ^ mask)
@@ -118,20 +118,12 @@ def rank_among(bits: int):
     return rank
 
 
-def digit_of():
-    return lambda key, shift, flip: np.int64((int(key) >> int(shift) & 255) ^ int(flip))
+digit_of = plain(lambda key, shift, flip: np.int64((int(key) >> int(shift) & 255) ^ int(flip)))
 
 
-def global_time():
-    return lambda: np.int64(monotonic_ns())
-
-
-def div32():
-    return lambda a, b: int(a) // int(b)
-
-
-def mod32():
-    return lambda a, b: int(a) % int(b)
+global_time = plain(lambda: np.int64(monotonic_ns()))
+div32 = plain(lambda a, b: int(a) // int(b))
+mod32 = plain(lambda a, b: int(a) % int(b))
 
 
 def pointer_to():
@@ -140,20 +132,10 @@ def pointer_to():
     return lambda array: Pointer(array, array.dtype)
 
 
-def fmin():
-    return lambda a, b: _ordered(a, b)[0]
-
-
-def fmax():
-    return lambda a, b: _ordered(a, b)[1]
-
-
-def min_nan():
-    return lambda a, b: np.minimum(a, b)
-
-
-def max_nan():
-    return lambda a, b: np.maximum(a, b)
+fmin = plain(lambda a, b: _ordered(a, b)[0])
+fmax = plain(lambda a, b: _ordered(a, b)[1])
+min_nan = plain(lambda a, b: np.minimum(a, b))
+max_nan = plain(lambda a, b: np.maximum(a, b))
 
 
 def _ordered(a, b) -> tuple:
@@ -164,40 +146,19 @@ def _ordered(a, b) -> tuple:
     return (a, b) if first else (b, a)
 
 
-def saturated_product():
-    def multiply(a, b):
-        product = np.float32(a) * np.float32(b)
-        return np.float32(0) if product != product else np.clip(product, np.float32(0), 1)
-
-    return multiply
+@plain
+def saturated_product(a, b):
+    product = np.float32(a) * np.float32(b)
+    return np.float32(0) if product != product else np.clip(product, np.float32(0), 1)
 
 
-def exp2_approx():
-    return lambda x: np.exp2(np.float32(x))
-
-
-def reciprocal_approx():
-    return lambda x: np.float32(1) / np.float32(x)
-
-
-def exact_sum():
-    return lambda a, b: a + b
-
-
-def exact_difference():
-    return lambda a, b: a - b
-
-
-def exact_product():
-    return lambda a, b: a * b
-
-
-def hidden():
-    return lambda number, zero: number
-
-
-def through_f16():
-    return lambda x: np.float32(np.float16(np.float32(x)))
+exp2_approx = plain(lambda x: np.exp2(np.float32(x)))
+reciprocal_approx = plain(lambda x: np.float32(1) / np.float32(x))
+exact_sum = plain(lambda a, b: a + b)
+exact_difference = plain(lambda a, b: a - b)
+exact_product = plain(lambda a, b: a * b)
+hidden = plain(lambda number, zero: number)
+through_f16 = plain(lambda x: np.float32(np.float16(np.float32(x))))
 
 
 def through_bf16():

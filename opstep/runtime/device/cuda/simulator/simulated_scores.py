@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.device.cuda.simulator.simulated import plain
 from opstep.runtime.device.cuda.simulator.simulated_tiles import (
     for_lanes,
     halves_block,
@@ -35,47 +36,37 @@ def _numbers(rows: np.ndarray) -> tuple:
     return tuple(rows.astype(np.float32).reshape(-1))
 
 
-def scale_rows():
-    return lambda numbers, low, high: _numbers(_rows(numbers) * _of_rows(low, high))
-
-
-def powers_by_rows():
-    return lambda scores, low, high: _numbers(np.exp2(_rows(scores) - _of_rows(low, high)))
+scale_rows = plain(lambda numbers, low, high: _numbers(_rows(numbers) * _of_rows(low, high)))
+powers_by_rows = plain(
+    lambda scores, low, high: _numbers(np.exp2(_rows(scores) - _of_rows(low, high)))
+)
 
 
 def _of_columns(pointer, count: int) -> np.ndarray:
     return np.array([pointer.load(8 * j, 2) for j in range(count // 4)], np.float32)[:, None]
 
 
-def powers_by_columns():
-    def apply(scores, pointer):
-        return _numbers(np.exp2(_rows(scores) - _of_columns(pointer, len(scores))))
-
-    return apply
+@plain
+def powers_by_columns(scores, pointer):
+    return _numbers(np.exp2(_rows(scores) - _of_columns(pointer, len(scores))))
 
 
-def differences_by_columns():
-    def apply(weights, numbers, pointer):
-        inner = _of_columns(pointer, len(weights))
-        return _numbers(_rows(weights) * (_rows(numbers) - inner))
-
-    return apply
+@plain
+def differences_by_columns(weights, numbers, pointer):
+    inner = _of_columns(pointer, len(weights))
+    return _numbers(_rows(weights) * (_rows(numbers) - inner))
 
 
-def differences_by_rows():
-    def apply(weights, numbers, low, high):
-        return _numbers(_rows(weights) * (_rows(numbers) - _of_rows(low, high)))
-
-    return apply
+@plain
+def differences_by_rows(weights, numbers, low, high):
+    return _numbers(_rows(weights) * (_rows(numbers) - _of_rows(low, high)))
 
 
-def hide_columns():
-    def hide(scores, low, low_end, high, high_end):
-        columns = _columns(len(scores))
-        first, end = np.array([[low], [high]]), np.array([[low_end], [high_end]])
-        return _numbers(np.where((columns >= first) & (columns < end), _rows(scores), -np.inf))
-
-    return hide
+@plain
+def hide_columns(scores, low, low_end, high, high_end):
+    columns = _columns(len(scores))
+    first, end = np.array([[low], [high]]), np.array([[low_end], [high_end]])
+    return _numbers(np.where((columns >= first) & (columns < end), _rows(scores), -np.inf))
 
 
 def mask_scores(is_bool: int, paired: int = 0):
@@ -95,23 +86,17 @@ def _of_four_lanes(value: Any, combine: np.ufunc) -> Any:
     return for_lanes(4, value, lambda given: combine.reduce(given))
 
 
-def soften():
-    def apply(scores, low_top, high_top):
-        rows, before = _rows(scores), np.array([low_top, high_top], np.float32)
-        top = np.maximum(before, _of_four_lanes(rows.max((0, 2)), np.maximum))
-        shift = np.where(top == -np.inf, np.float32(0), top)
-        powers = np.exp2(rows - shift[:, None])
-        return (_numbers(powers), *top, *np.exp2(before - shift), *powers.sum((0, 2)))
-
-    return apply
+@plain
+def soften(scores, low_top, high_top):
+    rows, before = _rows(scores), np.array([low_top, high_top], np.float32)
+    top = np.maximum(before, _of_four_lanes(rows.max((0, 2)), np.maximum))
+    shift = np.where(top == -np.inf, np.float32(0), top)
+    powers = np.exp2(rows - shift[:, None])
+    return (_numbers(powers), *top, *np.exp2(before - shift), *powers.sum((0, 2)))
 
 
-def row_products():
-    return lambda a, b: tuple((_rows(a) * _rows(b)).sum((0, 2)))
-
-
-def sum_of_four():
-    return lambda x: _of_four_lanes(np.float32(x), np.add)
+row_products = plain(lambda a, b: tuple((_rows(a) * _rows(b)).sum((0, 2))))
+sum_of_four = plain(lambda x: _of_four_lanes(np.float32(x), np.add))
 
 
 def _halves(weights: Sequence[float], bf16: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device.cuda.simulator.simulated import this_thread
+from opstep.runtime.device.cuda.simulator.simulated import plain, this_thread
 
 _LINE = 64  # halves, of operands of tensor cores
 
@@ -15,12 +15,10 @@ def fill(count: int):
     return lambda value: (value,) * count
 
 
-def spread():
-    def write(pointer, values):
-        for k, value in enumerate(values):
-            pointer[k] = value
-
-    return write
+@plain
+def spread(pointer, values):
+    for k, value in enumerate(values):
+        pointer[k] = value
 
 
 def gather(count: int):
@@ -61,16 +59,14 @@ def copy_async(nbytes: int):
     return copy
 
 
-def commit_copies():
-    return lambda: None
+commit_copies = plain(lambda: None)
 
 
 def await_copies(groups: int, for_warpgroups: int = 0):
     return lambda: None
 
 
-def stored_bits():
-    return lambda pointer: pointer.as_stored()
+stored_bits = plain(lambda pointer: pointer.as_stored())
 
 
 def warp_product(
@@ -207,8 +203,7 @@ def rounded_to_half(numbers: np.ndarray, bf16: int) -> np.ndarray:
     return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
-def warpgroup_wait():
-    return lambda sums: sums
+warpgroup_wait = plain(lambda sums: sums)
 
 
 def put_sums(m_tiles: int, n_tiles: int, pitch: int):
@@ -226,5 +221,4 @@ def as_f32():
     return lambda pointer: Pointer(pointer.array.view(np.float32), np.dtype(np.float32))
 
 
-def unchanged():
-    return lambda value: value
+unchanged = plain(lambda value: value)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from opstep.runtime.device.cuda.driver.driver import driver
+from opstep.runtime.device.cuda.driver.driver import current
 from opstep.runtime.device.cuda.vendor.libraries import Library, library
 from opstep.runtime.device.routine import Enqueue
 
@@ -61,7 +61,7 @@ def algorithms(product: Product) -> Iterator[Matmul]:
         preference.set(attribute, ctypes.c_uint32(product.alignment))
     found, count = (_Heuristic * _ASKED)(), ctypes.c_int()
     lib.cublasLtMatmulAlgoGetHeuristic(
-        _handle(_ordinal()), parts.operation.address,
+        _handle(current()), parts.operation.address,
         *(layout.address for layout in (parts.a, parts.b, parts.y, parts.y)),
         preference.address, _ASKED, found, ctypes.byref(count),
     )  # fmt: skip
@@ -91,7 +91,7 @@ class Matmul:
         real = ctypes.c_double if product.dtype == "f64" else ctypes.c_float
         out = (ctypes.c_void_p(y), parts.y.address)
         args = (
-            *(_handle(_ordinal()), parts.operation.address, ctypes.byref(real(1.0))),
+            *(_handle(current()), parts.operation.address, ctypes.byref(real(1.0))),
             *(ctypes.c_void_p(b), parts.a.address, ctypes.c_void_p(a), parts.b.address),
             *(ctypes.byref(real(0.0)), *out, *out, ctypes.byref(self._algorithm)),
             *(ctypes.c_void_p(aligned), ctypes.c_size_t(self._workspace)),
@@ -168,11 +168,6 @@ class _Parts:
             made.set(_LAYOUT_BATCH_COUNT, ctypes.c_int32(product.batch))
             made.set(_LAYOUT_BATCH_STRIDE, ctypes.c_int64(stride))
         return made
-
-
-def _ordinal() -> int:
-    """Of the GPU whose context is current."""
-    return int(driver().cuCtxGetDevice())
 
 
 @cache

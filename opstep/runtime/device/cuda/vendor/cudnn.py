@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from opstep.runtime.device.cuda.driver.driver import driver
+from opstep.runtime.device.cuda.driver.driver import current
 from opstep.runtime.device.cuda.vendor.libraries import Library, Refused, library
 from opstep.runtime.device.routine import Enqueue
 
@@ -112,7 +112,7 @@ def engines(convolution: Convolution) -> Iterator[Engine]:
     The GPU's context is current.
     """
     lib = library("cudnn")
-    graph = _graph(lib, _handle(_ordinal()), convolution)
+    graph = _graph(lib, _handle(current()), convolution)
     for mode in (_HEURISTICS_B, _HEURISTICS_A, _FALLBACK):
         rank = -1
         for rank, (index, config) in enumerate(_allowed(lib, graph, mode, convolution)):
@@ -155,7 +155,7 @@ class Engine:
         lib = library("cudnn")
         plan = _Descriptor(lib, _PLAN)
         try:
-            plan.set(_PLAN_HANDLE, _HANDLE, [_handle(_ordinal())])
+            plan.set(_PLAN_HANDLE, _HANDLE, [_handle(current())])
             plan.set(_PLAN_CONFIG, _DESCRIPTOR, [self._config])
             plan.finalize()
         except Refused:
@@ -185,7 +185,7 @@ class Planned:
         pack.set(_PACK_POINTERS, _POINTER, pointers)
         pack.set(_PACK_WORKSPACE, _POINTER, [workspace])
         pack.finalize()
-        ordinal = _ordinal()
+        ordinal = current()
         handle, run, plan = _handle(ordinal), lib.cudnnBackendExecute, self._plan
 
         def enqueue(stream: int) -> None:
@@ -313,11 +313,6 @@ def _window(lib: Library, c: Convolution, compute: int) -> _Descriptor:
     made.set(_WINDOW_BEFORE, _INT64, c.before)
     made.set(_WINDOW_AXES, _INT64, [len(c.stride)])
     return made.finalize()
-
-
-def _ordinal() -> int:
-    """Of the GPU whose context is current."""
-    return int(driver().cuCtxGetDevice())
 
 
 @cache

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device.cuda.driver.driver import LostDevice, driver, gpu
+from opstep.runtime.device.cuda.driver.driver import LostDevice, current, driver, gpu
 from opstep.runtime.device.cuda.vendor.libraries import Refused, library
 from opstep.runtime.device.ranks import Transport, connected, located
 from opstep.runtime.device.routine import Enqueue
@@ -231,7 +231,7 @@ class Communicator:
         """Raises `DeviceError` where NCCL would refuse to begin, or never do."""
         version = ctypes.c_int()
         self._lib.ncclGetVersion(ctypes.byref(version))
-        on, cuda = gpu(_ordinal()), driver()
+        on, cuda = gpu(current()), driver()
         uuid = np.frombuffer(bytes(cuda.cuDeviceGetUuid(on.handle).bytes), np.uint8)
         own = np.concatenate([np.array([version.value], np.int64).view(np.uint8), uuid])
         every = connected().ranks(group).gather(own)
@@ -243,7 +243,7 @@ class Communicator:
 
     def _meet(self, identity: _Identity) -> None:
         """In a thread of its own: the library waits for a rank that is gone by then, too."""
-        on, problems = gpu(_ordinal()), []
+        on, problems = gpu(current()), []
 
         def meet() -> None:
             try:
@@ -314,8 +314,3 @@ def _end(why: str) -> None:
         cuda.lost = located(LostDevice(why))
     for communicator in list(_made.values()):
         communicator.let_go()
-
-
-def _ordinal() -> int:
-    """Of the GPU whose context is current."""
-    return int(driver().cuCtxGetDevice())
