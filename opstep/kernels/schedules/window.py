@@ -1,6 +1,6 @@
 """Windows along each axis of a channel: the elements that one of the result is made of.
 
-Tensors are [N, C, …] of up to three axes behind the channels; kernels take volumes, other tensors
+Tensors are [N, C, …] of up to three axes after the channels; kernels take volumes, other tensors
 have axes of one element in front.
 """
 
