@@ -44,6 +44,7 @@ def op_location(name: str) -> tuple[Path, types.Range] | None:
     op = op_named(name)
     if op is None:
         return None
+    op = op.__dict__.get("declared", op)  # several ops may be one declaration
     try:
         path = inspect.getsourcefile(op)
         lines, first = inspect.getsourcelines(op)

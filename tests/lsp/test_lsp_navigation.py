@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlparse
 import pytest
 from lsp_client import ServerError, editor
 
+from opstep.lsp.locations import op_location
+
 PROGRAM = """
     ‹top›param ‹w›conv.w: ‹w type›f32[4, 8] = normal(std=0.1)
     state ‹count›count: i32[] = 0
@@ -275,3 +277,10 @@ def test_a_file_of_the_library_that_is_opened_is_still_the_library():
         assert len(other.references("at")) >= 1
         with pytest.raises(ServerError, match="belongs to the standard library"):
             other.ask("prepareRename", "at")
+
+
+def test_ops_of_one_declaration_lead_to_it():
+    path, found = op_location("max_pool3d") or pytest.fail("nowhere")
+    line = path.read_text().splitlines()[found.start.line]
+    assert path.name == "pool.py"
+    assert line.startswith("class MaxPool(")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cache
 from math import prod
 
@@ -19,6 +20,8 @@ from opstep.kernels.conv.windows import (
     windows,
 )
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, floor_quotient
+from opstep.kernels.schedules.cuda.window import sums
+from opstep.kernels.schedules.window import Terms
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import div32
 from opstep.runtime.device.launch import Arg, Launch, thread_a_unit
@@ -78,7 +81,7 @@ class im2col(Op):
 
     def cuda(x, y, **attrs):
         rows, columns = _sizes(y, x, _views(**attrs))
-        kernel = spread_windows(_quotient(x, y))
+        kernel = spread_windows(div32 if max(x.size, y.size) < LIMIT else floor_quotient)
         units = prod(x.shape[:2]) * rows[4] * columns[4]
         return Launch(kernel, x, y, rows, columns, units=units, cuda=thread_a_unit)
 
@@ -127,9 +130,7 @@ class col2im(Op):
         return Launch(add_windows, x, y, *axes, units=units if y.size else 0, grain=grain)
 
     def cuda(x, y, *, size, **attrs):
-        axes = _sizes(x, y, _views(**attrs))
-        kernel = gather_windows(_quotient(x, y))
-        return Launch(kernel, x, y, *axes, units=y.size, cuda=thread_a_unit)
+        return sums(*_as_sums(x, y, _sizes(x, y, _views(**attrs))))
 
     def grad(g, operands, results, grads, *, size, **attrs):
         return (g.im2col(grads[0], **attrs),)
@@ -178,9 +179,23 @@ def add_windows(x, y, rows, columns, lo, hi):
 # --- CUDA -----------------------------------------------------------------------------------------
 
 
-def _quotient(x: Arg, y: Arg) -> Callable:
-    """The division for places in these."""
-    return div32 if max(x.size, y.size) < LIMIT else floor_quotient
+def _as_sums(x: Arg, y: Arg, axes: tuple) -> tuple[Arg, Arg, list[Terms]]:
+    """An element of y is the sum of elements of x, a row of windows each as rows of these are, by
+    how far these stand from a channel's first one, along rows and columns.
+    """
+    (taps_h, *_, out_h, _), (taps_w, *_, out_w, _) = axes
+    apart, terms = (taps_w * out_h, out_h * out_w), []
+    for (kernel, stride, before, dilation, out, size), each in zip(axes, apart, strict=True):
+        found: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+        for tap in range(kernel):
+            first = tap * dilation - before
+            begin, end = max(0, -(first // stride)), min(out, -(-(size - first) // stride))
+            for i in range(begin, end):
+                found[i * stride + first].append((tap * each + i, 1.0))
+        terms.append(Terms.of(found))
+    seen = copy(x)
+    seen.shape = (*y.shape[:2], taps_h * taps_w * out_h, out_w)
+    return seen, y, terms
 
 
 @cache
@@ -206,34 +221,3 @@ def spread_windows(quotient: Callable) -> Callable:
                     to += 1
 
     return spread_windows
-
-
-@cache
-def gather_windows(quotient: Callable) -> Callable:
-    def tap_at(away, dilation):
-        """The place of the kernel that stands so far from its first one; -1: none."""
-        tap = away if dilation == 1 else quotient(away, dilation)
-        return tap if tap * dilation == away else -1
-
-    def gather_windows(x, y, rows, columns, lo, hi):
-        """A unit is an element of y, which adds up what windows hold of it, by places of theirs."""
-        for unit in range(lo, hi):
-            above = quotient(unit, columns[5])
-            channel = quotient(above, rows[5])
-            w = unit - above * columns[5] + columns[2]
-            h = above - channel * rows[5] + rows[2]
-            first = channel * rows[0] * columns[0]
-            total = 0.0
-            i = min(rows[4] - 1, quotient(h, rows[1]))
-            while i >= 0 and h - i * rows[1] <= (rows[0] - 1) * rows[3]:
-                r = tap_at(h - i * rows[1], rows[3])
-                j = min(columns[4] - 1, quotient(w, columns[1]))
-                while r >= 0 and j >= 0 and w - j * columns[1] <= (columns[0] - 1) * columns[3]:
-                    s = tap_at(w - j * columns[1], columns[3])
-                    if s >= 0:
-                        total += x[((first + r * columns[0] + s) * rows[4] + i) * columns[4] + j]
-                    j -= 1
-                i -= 1
-            y[unit] = total
-
-    return gather_windows

@@ -8,15 +8,30 @@ from typing import ClassVar
 import numpy as np
 
 from opstep.kernels.conv.windows import want_images, want_sizes
-from opstep.kernels.pool import cuda_spans as gpu
-from opstep.kernels.pool.avgpool import Spans
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch
+from opstep.kernels.pool.pool import lowest_of
+from opstep.kernels.rules.ranks import by_rank
+from opstep.kernels.schedules.cpu import window as on_cpu
+from opstep.kernels.schedules.cuda import window_maxima as on_cuda
+from opstep.kernels.schedules.window import Span
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import i64
 
+_FOUND = "The largest element of each window, and its index"
+_PLACES = "`adaptive_avg_pool{n}d`.\n\nx {x}; y and i64 indices, both [N, C, *output_size]."
 
+
+def _spans(x, y) -> list[Span]:
+    return [Span.even(size, n) for size, n in zip(x.shape[2:], y.shape[2:], strict=True)]
+
+
+@by_rank(
+    "adaptive_max_pool{n}d(x: N, *, output_size: dims)",
+    f"{_FOUND}; windows as in {_PLACES}",
+    f"{_FOUND} in its flattened plane [H, W]; windows as\nin {_PLACES}",
+    f"{_FOUND} in its flattened volume [D, H, W]; windows\nas in {_PLACES}",
+    source="torch.nn.functional.adaptive_max_pool{n}d, ATen adaptive_max_pool{n}d",
+)
 class AdaptiveMaxPool(Op):
     """Base of poolings of `axes` dimensions."""
 
@@ -34,7 +49,7 @@ class AdaptiveMaxPool(Op):
         return y, y.with_dtype(i64)
 
     def oracle(x, *, output_size):
-        spans = [Spans.adaptive(n, out) for n, out in zip(x.shape[2:], output_size, strict=True)]
+        spans = [Span.even(n, out) for n, out in zip(x.shape[2:], output_size, strict=True)]
         index = np.arange(np.prod(x.shape[2:])).reshape(x.shape[2:])
         y = np.zeros((*x.shape[:2], *output_size), x.dtype)
         indices = np.zeros(y.shape, np.int64)
@@ -50,18 +65,10 @@ class AdaptiveMaxPool(Op):
         return y, indices
 
     def cpu(x, y, indices, *, output_size):
-        none = 3 - len(output_size)
-        sizes = (1,) * none + x.shape[2:]
-        tables = [((0,), (1,))] * none
-        for n, out in zip(x.shape[2:], output_size, strict=True):
-            tables.append(Spans.adaptive(n, out)[:2])
-        out, tables = (*(1,) * none, *y.shape[2:]), [t for pair in tables for t in pair]
-        return Launch(
-            *(highest_of_spans, x, y, indices, *sizes, *out, *tables),
-            units=y.size,
-            grain=max(1, 65536 * y.size // max(1, x.size)),
-            cuda=lambda: gpu.highest_of_spans(x, y, indices, sizes, out, tables),
-        )
+        return on_cpu.largest_and_places(x, y, indices, lowest_of(x.dtype), _spans(x, y))
+
+    def cuda(x, y, indices, *, output_size):
+        return on_cuda.largest_and_places(x, y, indices, lowest_of(x.dtype), _spans(x, y))
 
     def grad(g, operands, results, grads, **attrs):
         (x,), (gy, _) = operands, grads
@@ -77,62 +84,3 @@ class AdaptiveMaxPool(Op):
 
     def flops(x, **attrs):
         return x.size
-
-
-def highest_of_spans(
-    x, y, indices, depth, height, width, out_d, out_h, out_w, d_begins, d_ends, h_begins, h_ends,
-    w_begins, w_ends, lo, hi,
-):  # fmt: skip
-    """The first of the largest, or the last NaN; a unit is an element of y."""
-    for unit in range(lo, hi):
-        j = unit % out_w
-        i = unit // out_w % out_h
-        z = unit // out_w // out_h % out_d
-        source = offset(x, unit // out_w // out_h // out_d * depth * height * width)
-        found = (d_begins[z] * height + h_begins[i]) * width + w_begins[j]
-        highest = source[found]
-        for d in range(d_begins[z], d_ends[z]):
-            for h in range(h_begins[i], h_ends[i]):
-                for w in range(w_begins[j], w_ends[j]):
-                    at = (d * height + h) * width + w
-                    v = source[at]
-                    if v > highest or v != v:
-                        found = at
-                        highest = v
-        y[unit] = highest
-        indices[unit] = found
-
-
-class adaptive_max_pool1d(AdaptiveMaxPool):
-    """The largest element of each window, and its index; windows as in `adaptive_avg_pool1d`.
-
-    x [N, C, W]; y and i64 indices, both [N, C, *output_size].
-    """
-
-    axes = 1
-    signature = "adaptive_max_pool1d(x: N, *, output_size: dims)"
-    source = "torch.nn.functional.adaptive_max_pool1d, ATen adaptive_max_pool1d"
-
-
-class adaptive_max_pool2d(AdaptiveMaxPool):
-    """The largest element of each window, and its index in its flattened plane [H, W]; windows as
-    in `adaptive_avg_pool2d`.
-
-    x [N, C, H, W]; y and i64 indices, both [N, C, *output_size].
-    """
-
-    axes = 2
-    signature = "adaptive_max_pool2d(x: N, *, output_size: dims)"
-    source = "torch.nn.functional.adaptive_max_pool2d, ATen adaptive_max_pool2d"
-
-
-class adaptive_max_pool3d(AdaptiveMaxPool):
-    """The largest element of each window, and its index in its flattened volume [D, H, W]; windows
-    as in `adaptive_avg_pool3d`.
-
-    x [N, C, D, H, W]; y and i64 indices, both [N, C, *output_size].
-    """
-
-    axes = 3
-    signature = "adaptive_max_pool3d(x: N, *, output_size: dims)"
-    source = "torch.nn.functional.adaptive_max_pool3d, ATen adaptive_max_pool3d"

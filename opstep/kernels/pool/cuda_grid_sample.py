@@ -6,19 +6,19 @@ pixels that they look at.
 
 from __future__ import annotations
 
-import math
 from functools import cache
 
 import numpy as np
 
 from opstep.kernels.conv.cuda_direct import cleared
+from opstep.kernels.move.cuda_copying import transposed
 from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.cuda_keys import itself
 from opstep.kernels.pick.cuda_ranking import Rows
 from opstep.kernels.pick.cuda_sort import sorted_pairs
 from opstep.kernels.pick.index import add_elements
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.pool.sampling import nearest_to, nothing_at, place_of
+from opstep.kernels.pool.sampling import looked_at, nothing_at, weight_of
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch
@@ -28,10 +28,8 @@ THREADS = 256
 _OWN = 16  # channels of a thread, at most
 _ENOUGH = 1 << 18  # threads: for more, a thread has more channels
 _PLACES = 32  # of a block that sums over channels
-_TILE = 32  # elements of a tile that is turned, along its edges
 _NOWHERE = -1
 _SUMS = 4 * THREADS
-_HELD = _TILE * (_TILE + 1)
 
 
 def sampled(x: Arg, grid: Arg, y: Arg, nearest: bool, padding: int, aligned: bool) -> list[Grid]:
@@ -84,21 +82,14 @@ def by_images(
         scale=weights,
     )
     return [
-        *(find, *sorting, _turned(gy, last, images, channels, samples), cleared(sums), *added),
-        _turned(sums, gx, images, height * width, channels),
+        *(find, *sorting, transposed(gy, last, images, channels, samples), cleared(sums), *added),
+        transposed(sums, gx, images, height * width, channels),
     ]
 
 
 def within_reach(x: Arg, gy: Arg) -> bool:
     """Whether numbers of 32 bits count elements and taps."""
     return max(x.size, gy.size, 4 * x.shape[0] * gy.shape[2] * gy.shape[3]) < LIMIT // 4
-
-
-def _turned(x: Arg | Scratch, y: Arg | Scratch, count: int, rows: int, columns: int) -> Grid:
-    """Matrices of so many rows and columns, turned."""
-    across, down = -(-columns // _TILE), -(-rows // _TILE)
-    sizes = (rows, columns, across, down)
-    return Grid(turn, x, y, *sizes, grid=count * across * down, block=THREADS)
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -112,20 +103,14 @@ def looking(taps: int):
     nowhere = _NOWHERE
 
     def look(grid, unit, height, width, padding, aligned, pixels, weights):
-        column, _ = place_of(grid[2 * unit], width, padding, aligned)
-        row, _ = place_of(grid[2 * unit + 1], height, padding, aligned)
-        top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
-        down, right = row - top, column - left
-        if taps == 1:
-            top, left = nearest_to(row), nearest_to(column)
+        top, left, down, right, _, _ = looked_at(
+            grid, unit, height, width, taps == 1, padding, aligned
+        )
         for t in range(taps):
             h, w = top + t // 2, left + t % 2
             inside = (h >= 0) & (h < height) & (w >= 0) & (w < width)
             pixels[t] = h * width + w if inside else nowhere
-            weight = 1.0
-            if taps > 1:
-                weight = (down if t // 2 else 1 - down) * (right if t % 2 else 1 - right)
-            weights[t] = weight
+            weights[t] = weight_of(t, down, right) if taps > 1 else 1.0
 
     return look
 
@@ -196,10 +181,9 @@ def slopes(
     here = min(unit, size - 1)
     image = div32(here, samples)
     q = here - image * samples
-    column, across = place_of(grid[2 * here], width, padding, aligned)
-    row, along = place_of(grid[2 * here + 1], height, padding, aligned)
-    top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
-    down, right = row - top, column - left
+    top, left, down, right, along, across = looked_at(
+        grid, here, height, width, False, padding, aligned
+    )
     pixels = cuda.local.array(4, np.int32)
     sums = pointer_to(cuda.local.array(4, real))
     for t in range(4):
@@ -233,20 +217,3 @@ def slopes(
                     by_row += products * (horizontal if t // 2 else -horizontal) * along
         ggrid[2 * unit] = by_column
         ggrid[2 * unit + 1] = by_row
-
-
-def turn(x, y, rows, columns, across, down):
-    """y[n, c, r] = x[n, r, c], a tile a block."""
-    tile = pointer_to(cuda.shared.array(_HELD, real))
-    lane, warp = cuda.threadIdx.x % _TILE, cuda.threadIdx.x // _TILE
-    above = div32(cuda.blockIdx.x, across)
-    c0 = (cuda.blockIdx.x - above * across) * _TILE
-    n = div32(above, down)
-    r0 = (above - n * down) * _TILE
-    for k in range(warp, _TILE, THREADS // _TILE):
-        if r0 + k < rows and c0 + lane < columns:
-            tile[k * (_TILE + 1) + lane] = x[(n * rows + r0 + k) * columns + c0 + lane]
-    cuda.syncthreads()
-    for k in range(warp, _TILE, THREADS // _TILE):
-        if c0 + k < columns and r0 + lane < rows:
-            y[(n * columns + c0 + k) * rows + r0 + lane] = tile[lane * (_TILE + 1) + k]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from math import prod
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from opstep.kernels.conv.cuda_direct import cleared
 from opstep.kernels.conv.windows import want_images
 from opstep.kernels.pool import cuda_grid_sample as gpu
-from opstep.kernels.pool.sampling import BEYOND, FARTHEST, nearest_to, nothing_at, place_of
+from opstep.kernels.pool.sampling import looked_at, nothing_at, place_of, weight_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -46,27 +45,19 @@ def _options(mode: str, padding_mode: str, align_corners: bool) -> tuple[int, in
 # --- places ---------------------------------------------------------------------------------------
 
 
-def _places(c, size: int, padding_mode: str, aligned: bool):
-    """For oracles: the places."""
-    low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
-    place = (c + 1) / 2 * (size - 1) if aligned else ((c + 1) * size - 1) / 2
+def _places(grid, plane, padding_mode: str, aligned: bool):
+    """For oracles: places along rows and columns, with their derivatives."""
+    found = np.vectorize(place_of, otypes=[float, float], excluded=[1, 2, 3])
+    padding = PADDINGS.index(padding_mode)
     with np.errstate(invalid="ignore"):
-        if padding_mode == "reflection":
-            turns = np.fmod(np.abs(place - low), 2 * (high - low)) if high > low else 0 * place
-            place = low + np.where(turns >= high - low, 2 * (high - low) - turns, turns)
-        if padding_mode != "zeros":
-            place = np.minimum(np.where(place > 0, place, 0.0), size - 1)
-        return np.where(np.abs(place) < FARTHEST, place, BEYOND)
+        return [found(grid[..., 1 - k], size, padding, aligned) for k, size in enumerate(plane)]
 
 
 def _corners(grid, plane, mode: str, padding_mode: str, aligned: bool):
     """For oracles: (row, column, weight, its derivatives by row and column) of what is summed, with
     whether it lies inside.
     """
-    ys, xs = (
-        _places(grid[..., k], size, padding_mode, aligned)
-        for k, size in zip((1, 0), plane, strict=True)
-    )
+    (ys, _), (xs, _) = _places(grid, plane, padding_mode, aligned)
     if mode == "nearest":
         corners = [(np.rint(ys), np.rint(xs), np.ones_like(xs), 0 * xs, 0 * xs)]
     else:
@@ -92,24 +83,6 @@ def _nothing(grid, mode: str, padding_mode: str):
     """For oracles: sums of no pixels, by both coordinates."""
     zeros = mode == "bilinear" and padding_mode == "zeros"
     return np.where(np.isnan(grid) & zeros, np.nan, 0.0)
-
-
-def _slopes(c, size: int, padding_mode: str, aligned: bool):
-    """For oracles: the derivative of a place."""
-    low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
-    place = (c + 1) / 2 * (size - 1) if aligned else ((c + 1) * size - 1) / 2
-    slope = np.full(c.shape, (size - 1) / 2 if aligned else size / 2)
-    if padding_mode == "reflection":
-        if high <= low:
-            return 0 * slope
-        apart = place - low
-        back = np.fmod(np.abs(apart), 2 * (high - low)) >= high - low
-        slope = slope * np.where(apart < 0, -1, 1) * np.where(back, -1, 1)
-        turns = np.fmod(np.abs(apart), 2 * (high - low))
-        place = low + np.where(back, 2 * (high - low) - turns, turns)
-    if padding_mode != "zeros":
-        slope = np.where((place > 0) & (place < size - 1), slope, 0.0)
-    return slope
 
 
 # --- ops ------------------------------------------------------------------------------------------
@@ -183,13 +156,14 @@ class grid_sample2d_grad(Op):
         gx = np.zeros((x.shape[0], *x.shape[2:], x.shape[1]), x.dtype)
         ggrid = _nothing(grid, mode, padding_mode)[..., ::-1].copy()
         gy = gy.transpose(0, 2, 3, 1)
+        places = _places(grid, x.shape[2:], padding_mode, align_corners)
         corners = _corners(grid, x.shape[2:], mode, padding_mode, align_corners)
         for row, column, inside, weight, by_row, by_column in corners:
             share = np.where(inside[..., None], gy * weight[..., None], 0.0)
             np.add.at(gx, (np.broadcast_to(n, row.shape), row, column), share)
             products = np.where(inside[..., None], gy * x[n, :, row, column], 0.0).sum(-1)
             for k, by in ((0, by_column), (1, by_row)):
-                slope = _slopes(grid[..., k], x.shape[3 - k], padding_mode, align_corners)
+                slope = places[1 - k][1]
                 if mode == "bilinear":
                     ggrid[..., k] += np.where(slope != 0, products * by * slope, 0.0)
         return gx.transpose(0, 3, 1, 2), ggrid
@@ -232,16 +206,13 @@ def sample(x, grid, y, channels, height, width, samples, nearest, padding, align
     """A unit is a place of the grid."""
     for unit in range(lo, hi):
         image, q = unit // samples, unit % samples
-        column, _ = place_of(grid[2 * unit], width, padding, aligned)
-        row, _ = place_of(grid[2 * unit + 1], height, padding, aligned)
-        top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
-        down, right = row - top, column - left
-        if nearest:
-            top, left = nearest_to(row), nearest_to(column)
+        top, left, down, right, _, _ = looked_at(
+            grid, unit, height, width, nearest, padding, aligned
+        )
         whole = not nearest and 0 <= top < height - 1 and 0 <= left < width - 1
         if whole:  # as below, with all four pixels there
-            upper, lower = (1 - down) * (1 - right), down * (1 - right)
-            beside, last = (1 - down) * right, down * right
+            upper, beside = weight_of(0, down, right), weight_of(1, down, right)
+            lower, last = weight_of(2, down, right), weight_of(3, down, right)
             pixels = offset(x, image * channels * height * width + top * width + left)
             target = offset(y, image * channels * samples + q)
             for c in range(channels):
@@ -262,10 +233,7 @@ def sample(x, grid, y, channels, height, width, samples, nearest, padding, align
             for k in range(1 if nearest else 4):
                 h, w = top + k // 2, left + k % 2
                 if 0 <= h < height and 0 <= w < width:
-                    weight = np.float64(1)
-                    if not nearest:
-                        weight = down if k // 2 else 1 - down
-                        weight *= right if k % 2 else 1 - right
+                    weight = np.float64(1) if nearest else weight_of(k, down, right)
                     total += plane[h * width + w] * weight
             y[(image * channels + c) * samples + q] = total
 
@@ -280,19 +248,13 @@ def scatter_samples(
             to[k] = 0
         for q in range(samples):
             at = unit // channels * samples + q
-            column, _ = place_of(grid[2 * at], width, padding, aligned)
-            row, _ = place_of(grid[2 * at + 1], height, padding, aligned)
-            top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
-            down, right = row - top, column - left
-            if nearest:
-                top, left = nearest_to(row), nearest_to(column)
+            top, left, down, right, _, _ = looked_at(
+                grid, at, height, width, nearest, padding, aligned
+            )
             for k in range(1 if nearest else 4):
                 h, w = top + k // 2, left + k % 2
                 if 0 <= h < height and 0 <= w < width:
-                    weight = np.float64(1)
-                    if not nearest:
-                        weight = down if k // 2 else 1 - down
-                        weight *= right if k % 2 else 1 - right
+                    weight = np.float64(1) if nearest else weight_of(k, down, right)
                     to[h * width + w] += gy[unit * samples + q] * weight
 
 
@@ -302,10 +264,9 @@ def slopes_of_samples(
     """A unit is a place of the grid."""
     for unit in range(lo, hi):
         image, q = unit // samples, unit % samples
-        column, across = place_of(grid[2 * unit], width, padding, aligned)
-        row, along = place_of(grid[2 * unit + 1], height, padding, aligned)
-        top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
-        down, right = row - top, column - left
+        top, left, down, right, along, across = looked_at(
+            grid, unit, height, width, nearest, padding, aligned
+        )
         by_column, by_row = np.float64(0), np.float64(0)
         if not nearest:
             by_column += nothing_at(grid[2 * unit + 1], padding)

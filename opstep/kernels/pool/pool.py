@@ -7,33 +7,29 @@ left, bottom, right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from copy import copy
+from collections.abc import Sequence
 from math import prod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from opstep.kernels.conv.windows import (
-    LINE,
     Window,
     axes_of,
     counts,
-    flat,
     padded,
     per_axis,
     taps,
     want_images,
     windows,
 )
-from opstep.kernels.pool import cuda_pool as gpu
-from opstep.kernels.pool.pooling import highest_of_windows, max_and_indices, max_gradient
-from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
+from opstep.kernels.rules.ranks import by_rank
+from opstep.kernels.schedules.cpu import window as on_cpu
+from opstep.kernels.schedules.cuda import window_maxima as on_cuda
+from opstep.kernels.schedules.window import Span
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import DType, i32, i64
-
-_GRAIN = 65536  # elements of windows under which another lane is not woken
+from opstep.runtime.ir.types import DType, i64
 
 
 def pool_windows(axes: int, kernel, stride, padding, dilation=None) -> tuple[Window, ...]:
@@ -55,182 +51,22 @@ def pooled(name: str, x, views: Sequence[Window], ceil_mode: bool, at: int = 0):
     return x.with_shape((*x.shape[:2], *counts(views, x.shape[2:], ceil_mode)))
 
 
-def _lowest(dtype: DType) -> float | int:
+def lowest_of(dtype: DType) -> float | int:
     if dtype.is_float:
         return float("-inf")
     return 0 if dtype.kind == "u" else -(1 << dtype.bits - 1)
 
 
-def grain_of(units: int, work: int) -> int:
-    return max(1, units * _GRAIN // max(work, 1))
-
-
-def _windows(rows: Window, columns: Window) -> tuple:
-    """Both windows as the kernels of maxima take them."""
-    a, b = rows, columns
-    return (
-        *(a.kernel, b.kernel, a.stride, b.stride),
-        *(a.before, b.before, a.dilation, b.dilation),
-    )
-
-
-class Shaped(Scratch):
-    """Working memory that kernels of images can read and write."""
-
-    __slots__ = ("shape",)
-
-    def __init__(self, dtype: DType, shape: tuple[int, ...]):
-        super().__init__(dtype, prod(shape))
-        self.shape = shape
-
-
-def _viewed(a: Arg, *shape: int) -> Arg:
-    """The same memory in another shape."""
-    view = copy(a)
-    view.shape = shape
-    return view
-
-
-def _within(views: Sequence[Window], x, y) -> tuple[Window, Window]:
-    """The windows that make image y of x, as kernels take them."""
-    rows, columns = (LINE, *views)[-2:]
-    return rows.within(x.shape[2], y.shape[2]), columns.within(x.shape[3], y.shape[3])
-
-
-def _attrs(axes: int) -> str:
-    ones, zeros = [1] * axes, [0] * axes
-    return (
-        f"kernel: ints, stride: ints = none, padding: ints = {zeros}, dilation: ints = {ones}, "
-        "ceil_mode: bool = false)"
-    )
-
-
-class Kernels(NamedTuple):
-    """Of images: each gives launches for two windows, of rows and of columns."""
-
-    highest: Callable  # (x, y, rows, columns)
-    highest_at: Callable  # (x, y, indices, rows, columns)
-    gradient: Callable  # (gy, x, gx, rows, columns)
-
-
-def _highest_on_cpu(x, y, rows: Window, columns: Window) -> list[Launch]:
-    line = max((y.shape[3] - 1) * columns.stride + columns.span, columns.before + 1)  # pyright: ignore
-    lines = Scratch(x.dtype, 2 * line + 3 * y.shape[3], per_lane=True)
-    units = prod(y.shape[:3])
-    return [
-        Launch(
-            *(highest_of_windows, x, y, lines, line, lines.size),
-            *(_lowest(x.dtype), *x.shape[2:], *y.shape[2:], *_windows(rows, columns)),
-            units=units,
-            grain=grain_of(units, units * line * (rows.kernel + 1)),
-        )
-    ]
-
-
-def _highest_at_on_cpu(x, y, indices, rows: Window, columns: Window) -> list[Launch]:
-    units = prod(y.shape[:3])
-    return [
-        Launch(
-            *(max_and_indices, x, y, indices, _lowest(x.dtype), *x.shape[2:], *y.shape[2:]),
-            *_windows(rows, columns),
-            units=units,
-            grain=grain_of(units, y.size * rows.kernel * columns.kernel * 2),
-        )
-    ]
-
-
-def _gradient_on_cpu(gy, x, gx, rows: Window, columns: Window) -> list[Launch]:
-    units, line, c = prod(x.shape[:2]), gy.shape[3], columns
-    places = Scratch(i32 if prod(x.shape[2:]) < 1 << 31 else i64, line, per_lane=True)
-    maxima = Scratch(x.dtype, line, per_lane=True)
-    lefts = [c.before - s * c.dilation for s in range(c.kernel)]
-    begins = tuple(max(0, -(-at // c.stride)) for at in lefts)
-    ends = tuple(min(line, -(-(x.shape[3] + at) // c.stride)) for at in lefts)
-    return [
-        Launch(
-            *(max_gradient, gy, x, gx, maxima, maxima.size, places, places.size),
-            *(begins, ends, *x.shape[2:], *gy.shape[2:], *_windows(rows, columns)),
-            units=units if x.size else 0,
-            grain=grain_of(units, gy.size * rows.kernel * columns.kernel * 2),
-        )
-    ]
-
-
-CPU = Kernels(_highest_on_cpu, _highest_at_on_cpu, _gradient_on_cpu)
-CUDA = Kernels(
-    lambda x, y, *both: gpu.maxima(x, y, _lowest(x.dtype), *both),
-    lambda x, y, at, *both: gpu.maxima_and_indices(x, y, at, _lowest(x.dtype), *both),
-    gpu.maxima_gradient,
-)
-
-
-# Volumes are pooled in two stages: each plane, then what that gives along the depth, as images that
-# have a row for each plane. The middle is seen in two shapes, one after the other.
-
-
-def _highest_of(kernels: Kernels, x: Arg, y: Arg, views: Sequence[Window]) -> list:
-    if x.rank < 5:
-        x, y = flat(x), flat(y)
-        return kernels.highest(x, y, *_within(views, x, y))
-    (channels, *sizes), out = _merged(x), y.shape[2:]
-    middle = Shaped(x.dtype, (channels, sizes[0], *out[1:]))
-    planes = _viewed(x, channels, *sizes)
-    launches = kernels.highest(planes, middle, *_within(views[1:], planes, middle))
-    middle.shape = (channels, 1, sizes[0], prod(out[1:]))
-    volumes = _viewed(y, channels, 1, out[0], prod(out[1:]))
-    along = _within((views[0], LINE), middle, volumes)
-    return [*launches, *kernels.highest(middle, volumes, *along)]
-
-
-def _highest_at_of(kernels: Kernels, x: Arg, y: Arg, at: Arg, views: Sequence[Window]) -> list:
-    if x.rank < 5:
-        x, y = flat(x), flat(y)
-        return kernels.highest_at(x, y, flat(at), *_within(views, x, y))
-    (channels, *sizes), out = _merged(x), y.shape[2:]
-    middle, places = (Shaped(t, (channels, sizes[0], *out[1:])) for t in (x.dtype, at.dtype))
-    planes = _viewed(x, channels, *sizes)
-    launches = kernels.highest_at(planes, middle, places, *_within(views[1:], planes, middle))
-    middle.shape = places.shape = (channels, 1, sizes[0], prod(out[1:]))
-    volumes = _viewed(y, channels, 1, out[0], prod(out[1:]))
-    along = _within((views[0], LINE), middle, volumes)
-    launches += kernels.highest_at(middle, volumes, at, *along)
-    area = prod(out[1:])
-    if x.size:
-        sizes = (area, out[0] * area, sizes[0] * area, prod(sizes[1:]))
-        args = (index_in_volume, places, at, *sizes)
-        launches.append(Launch(*args, units=at.size, cuda=thread_a_unit))
-    return launches
-
-
-def index_in_volume(places, indices, area, out, seen, plane, lo, hi):
-    """An index among planes pooled becomes one among elements; `out`, `seen`: what a channel has of
-    both.
-    """
-    for k in range(lo, hi):
-        at = indices[k]
-        indices[k] = at // area * plane + places[k // out * seen + at]
-
-
-def _gradient_of(kernels: Kernels, gy: Arg, x: Arg, gx: Arg, views: Sequence[Window]) -> list:
-    if x.rank < 5:
-        gy, x, gx = flat(gy), flat(x), flat(gx)
-        return kernels.gradient(gy, x, gx, *_within(views, x, gy))
-    (channels, *sizes), out = _merged(x), gy.shape[2:]
-    shape, turned = (channels, sizes[0], *out[1:]), (channels, 1, sizes[0], prod(out[1:]))
-    middle, middle_gy = Shaped(x.dtype, shape), Shaped(x.dtype, shape)
-    planes, result = _viewed(x, channels, *sizes), _viewed(gx, channels, *sizes)
-    within = _within(views[1:], planes, middle)
-    launches = kernels.highest(planes, middle, *within)
-    middle.shape = middle_gy.shape = turned
-    volumes = _viewed(gy, channels, 1, out[0], prod(out[1:]))
-    along = _within((views[0], LINE), middle, volumes)
-    launches += kernels.gradient(volumes, middle, middle_gy, *along)
-    middle_gy.shape = shape
-    return [*launches, *kernels.gradient(middle_gy, planes, result, *within)]
-
-
-def _merged(x: Arg) -> tuple[int, ...]:
-    return (x.shape[0] * x.shape[1], *x.shape[2:])
+def _spans(x, y, attrs: dict) -> list[Span]:
+    """Of the windows of x that make y."""
+    given = {k: v for k, v in attrs.items() if k != "ceil_mode"}
+    spans = []
+    for v, size, out in zip(
+        pool_windows(x.rank - 2, **given), x.shape[2:], y.shape[2:], strict=True
+    ):
+        v = v.within(size, out)
+        spans.append(Span.regular(size, out, v.kernel, v.stride, v.before, v.dilation))
+    return spans
 
 
 # --- oracles --------------------------------------------------------------------------------------
@@ -270,7 +106,31 @@ def _highest(x, **attrs):
 
 # --- ops ------------------------------------------------------------------------------------------
 
+_ATTRS = (
+    "kernel: ints, stride: ints = none, padding: ints = {zeros}, dilation: ints = {ones}, "
+    "ceil_mode: bool = false)"
+)
+_LARGEST = (
+    "The largest element of each window, or NaN if there is one; padding is never the largest."
+    "\n\nx {x}; y {y} with "
+)
+_STRIDE = " `stride` defaults to the kernel."
 
+
+@by_rank(
+    "max_pool{n}d(x: N, *, " + _ATTRS,
+    _LARGEST + "W' as in `max_pool2d`." + _STRIDE,
+    _LARGEST
+    + """H' = (H + top + bottom - dilation*(kernel - 1) -
+1)//stride + 1, rounded up with `ceil_mode` (if the last window starts inside the image or the
+padding before it)."""
+    + _STRIDE,
+    _LARGEST + "sizes as in `max_pool2d`. `stride` defaults to the\nkernel.",
+    source="torch.nn.functional.max_pool{n}d, ONNX MaxPool",
+    formula=lambda n: (
+        "y[n, c, i, j] = max over r, s of x[n, c, i*stride + r*dilation - top, ...]" * (n == 2)
+    ),
+)
 class MaxPool(Op):
     """Base of poolings of `axes` dimensions."""
 
@@ -284,11 +144,11 @@ class MaxPool(Op):
     def oracle(x, **attrs):
         return _highest(x, **attrs)[0]
 
-    def cpu(x, y, *, ceil_mode, **attrs):
-        return _highest_of(CPU, x, y, pool_windows(x.rank - 2, **attrs))
+    def cpu(x, y, **attrs):
+        return on_cpu.largest(x, y, lowest_of(x.dtype), _spans(x, y, attrs))
 
-    def cuda(x, y, *, ceil_mode, **attrs):
-        return _highest_of(CUDA, x, y, pool_windows(x.rank - 2, **attrs))
+    def cuda(x, y, **attrs):
+        return on_cuda.largest(x, y, lowest_of(x.dtype), _spans(x, y, attrs))
 
     def grad(g, operands, results, grads, **attrs):
         x = operands[0]
@@ -301,45 +161,26 @@ class MaxPool(Op):
         return pooled("max_pool", x, views, ceil_mode).size * prod(kernel)
 
 
-class max_pool1d(MaxPool):
-    """The largest element of each window, or NaN if there is one; padding is never the largest.
-
-    x [N, C, W]; y [N, C, W'] with W' as in `max_pool2d`. `stride` defaults to the kernel.
-    """
-
-    axes = 1
-    signature = f"max_pool1d(x: N, *, {_attrs(1)}"
-    source = "torch.nn.functional.max_pool1d, ONNX MaxPool"
+_PLACES = "x {x}; y and i64 indices, both {y}. If there are several, the first counts."
+_FOUND = "`max_pool{n}d`, and the index of each window's largest element"
 
 
-class max_pool2d(MaxPool):
-    """The largest element of each window, or NaN if there is one; padding is never the largest.
-
-    x [N, C, H, W]; y [N, C, H', W'] with H' = (H + top + bottom - dilation*(kernel - 1) -
-    1)//stride + 1, rounded up with `ceil_mode` (if the last window starts inside the image or the
-    padding before it). `stride` defaults to the kernel.
-    """
-
-    axes = 2
-    signature = f"max_pool2d(x: N, *, {_attrs(2)}"
-    source = "torch.nn.functional.max_pool2d, ONNX MaxPool"
-    formula = "y[n, c, i, j] = max over r, s of x[n, c, i*stride + r*dilation - top, ...]"
-
-
-class max_pool3d(MaxPool):
-    """The largest element of each window, or NaN if there is one; padding is never the largest.
-
-    x [N, C, D, H, W]; y [N, C, D', H', W'] with sizes as in `max_pool2d`. `stride` defaults to the
-    kernel.
-    """
-
-    axes = 3
-    signature = f"max_pool3d(x: N, *, {_attrs(3)}"
-    source = "torch.nn.functional.max_pool3d, ONNX MaxPool"
-
-
+@by_rank(
+    "max_pool{n}d_with_indices(x: N, *, " + _ATTRS,
+    _FOUND + ".\n\n" + _PLACES,
+    _FOUND + " in its flattened plane [H, W].\n\n" + _PLACES,
+    _FOUND
+    + " in its flattened volume [D, H,\nW].\n\n"
+    + _PLACES.replace("first counts", "first\ncounts"),
+    source=(
+        "ATen max_pool{n}d_with_indices",
+        "ATen max_pool{n}d_with_indices, "
+        "ONNX MaxPool with two outputs, whose indices also count planes",
+        "ATen max_pool{n}d_with_indices",
+    ),
+)
 class MaxPoolWithIndices(MaxPool):
-    """Base of those that also tell where."""
+    """Base of those that also say where."""
 
     results = ("y", "indices")
 
@@ -351,62 +192,38 @@ class MaxPoolWithIndices(MaxPool):
     def oracle(x, **attrs):
         return _highest(x, **attrs)
 
-    def cpu(x, y, indices, *, ceil_mode, **attrs):
-        return _highest_at_of(CPU, x, y, indices, pool_windows(x.rank - 2, **attrs))
+    def cpu(x, y, indices, **attrs):
+        return on_cpu.largest_and_places(x, y, indices, lowest_of(x.dtype), _spans(x, y, attrs))
 
-    def cuda(x, y, indices, *, ceil_mode, **attrs):
-        return _highest_at_of(CUDA, x, y, indices, pool_windows(x.rank - 2, **attrs))
-
-
-class max_pool1d_with_indices(MaxPoolWithIndices):
-    """`max_pool1d`, and the index of each window's largest element.
-
-    x [N, C, W]; y and i64 indices, both [N, C, W']. If there are several, the first counts.
-    """
-
-    axes = 1
-    signature = f"max_pool1d_with_indices(x: N, *, {_attrs(1)}"
-    source = "ATen max_pool1d_with_indices"
+    def cuda(x, y, indices, **attrs):
+        return on_cuda.largest_and_places(x, y, indices, lowest_of(x.dtype), _spans(x, y, attrs))
 
 
-class max_pool2d_with_indices(MaxPoolWithIndices):
-    """`max_pool2d`, and the index of each window's largest element in its flattened plane [H, W].
-
-    x [N, C, H, W]; y and i64 indices, both [N, C, H', W']. If there are several, the first counts.
-    """
-
-    axes = 2
-    signature = f"max_pool2d_with_indices(x: N, *, {_attrs(2)}"
-    source = (
-        "ATen max_pool2d_with_indices, "
-        "ONNX MaxPool with two outputs, whose indices also count planes"
-    )
+_LIKE = "The derivative of `max_pool{n}d`, like `max_pool2d_grad`."
 
 
-class max_pool3d_with_indices(MaxPoolWithIndices):
-    """`max_pool3d`, and the index of each window's largest element in its flattened volume [D, H,
-    W].
+@by_rank(
+    "max_pool{n}d_grad(gy: F, x: F, *, " + _ATTRS,
+    _LIKE,
+    """The derivative of `max_pool2d`: each window's gy is added to its largest element (the first,
+if there are several).
 
-    x [N, C, D, H, W]; y and i64 indices, both [N, C, D', H', W']. If there are several, the first
-    counts.
-    """
-
-    axes = 3
-    signature = f"max_pool3d_with_indices(x: N, *, {_attrs(3)}"
-    source = "ATen max_pool3d_with_indices"
-
-
+gy {y}, x {x}; gx like x.""",
+    _LIKE,
+    source=("", *["ATen max_pool{n}d_with_indices_backward"] * 2),
+)
 class MaxPoolGradient(Op):
     """Base of the derivatives."""
 
-    forward: ClassVar[type[MaxPool]]
+    axes: ClassVar[int]
     results = ("gx",)
 
     @classmethod
     def infer(cls, gy, x, *, ceil_mode, **attrs):
-        y = pooled(cls.name, x, pool_windows(cls.forward.axes, **attrs), ceil_mode, 1)
+        forward = f"max_pool{cls.axes}d"
+        y = pooled(cls.name, x, pool_windows(cls.axes, **attrs), ceil_mode, 1)
         if y.shape != gy.shape:
-            raise Mismatch(f"{cls.forward.name} of {x} gives {y}, not {gy}", 0)
+            raise Mismatch(f"{forward} of {x} gives {y}, not {gy}", 0)
         return x
 
     def oracle(gy, x, **attrs):
@@ -417,11 +234,11 @@ class MaxPoolGradient(Op):
         np.add.at(gx, (n, c, places.reshape(flattened)), gy.reshape(flattened))
         return gx.reshape(x.shape)
 
-    def cpu(gy, x, gx, *, ceil_mode, **attrs):
-        return _gradient_of(CPU, gy, x, gx, pool_windows(x.rank - 2, **attrs))
+    def cpu(gy, x, gx, **attrs):
+        return on_cpu.passed_to_largest(gy, x, gx, _spans(x, gy, attrs))
 
-    def cuda(gy, x, gx, *, ceil_mode, **attrs):
-        return _gradient_of(CUDA, gy, x, gx, pool_windows(x.rank - 2, **attrs))
+    def cuda(gy, x, gx, **attrs):
+        return on_cuda.passed_to_largest(gy, x, gx, _spans(x, gy, attrs))
 
     def grad(g, operands, results, grads, **attrs):
         gy, x = operands
@@ -434,30 +251,3 @@ class MaxPoolGradient(Op):
 
     def flops(gy, x, *, kernel, **attrs):
         return gy.size * prod(kernel)
-
-
-class max_pool1d_grad(MaxPoolGradient):
-    """The derivative of `max_pool1d`, like `max_pool2d_grad`."""
-
-    forward = max_pool1d
-    signature = f"max_pool1d_grad(gy: F, x: F, *, {_attrs(1)}"
-
-
-class max_pool2d_grad(MaxPoolGradient):
-    """The derivative of `max_pool2d`: each window's gy is added to its largest element (the first,
-    if there are several).
-
-    gy [N, C, H', W'], x [N, C, H, W]; gx like x.
-    """
-
-    forward = max_pool2d
-    signature = f"max_pool2d_grad(gy: F, x: F, *, {_attrs(2)}"
-    source = "ATen max_pool2d_with_indices_backward"
-
-
-class max_pool3d_grad(MaxPoolGradient):
-    """The derivative of `max_pool3d`, like `max_pool2d_grad`."""
-
-    forward = max_pool3d
-    signature = f"max_pool3d_grad(gy: F, x: F, *, {_attrs(3)}"
-    source = "ATen max_pool3d_with_indices_backward"

@@ -40,6 +40,23 @@ def place_of(coordinate, size, padding, aligned):
     return place, slope
 
 
+def looked_at(grid, unit, height, width, nearest, padding, aligned):
+    """Of a place of the grid: the row and the column of its first pixel, how far beyond these it
+    lies, and the derivatives of both by the place's coordinates.
+    """
+    column, across = place_of(grid[2 * unit], width, padding, aligned)
+    row, along = place_of(grid[2 * unit + 1], height, padding, aligned)
+    if nearest:
+        return nearest_to(row), nearest_to(column), np.float64(0), np.float64(0), along, across
+    top, left = np.int64(math.floor(row)), np.int64(math.floor(column))
+    return top, left, row - top, column - left, along, across
+
+
+def weight_of(tap, down, right):
+    """Of one of the four pixels around a place, row by row; see `looked_at`."""
+    return (down if tap // 2 else 1 - down) * (right if tap % 2 else 1 - right)
+
+
 def nothing_at(coordinate, padding):
     """The sum of no pixels, where there are zeros around the image: NaN where a coordinate is, as
     zeros have weights, too. Other paddings take NaN for the first pixel.

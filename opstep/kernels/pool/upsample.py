@@ -5,21 +5,16 @@ element, or interpolated.
 from __future__ import annotations
 
 from fractions import Fraction
-from math import prod
-from typing import Any, ClassVar, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from opstep.kernels.conv.windows import flat, per_axis, want_images, want_sizes
-from opstep.kernels.pool.cuda_pool import upsampled, upsampled_gradient
-from opstep.kernels.pool.cuda_resample import resampled_on_cuda
-from opstep.kernels.pool.resample import Mix, resample, resampled
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.kernels.conv.windows import per_axis, want_images, want_sizes
+from opstep.kernels.pool.summing import Summing, SummingGradient
+from opstep.kernels.rules.ranks import by_rank
+from opstep.kernels.schedules.window import Terms
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch
 
-_GRAIN = 32768  # output elements under which another lane is not woken
 NEAREST = ("nearest", "nearest-exact")
 MODES = ((), (*NEAREST, "linear"), (*NEAREST, "bilinear", "bicubic"), (*NEAREST, "trilinear"))
 _CUBIC = -0.75  # the slope of the kernel, as PyTorch and ONNX choose it
@@ -54,29 +49,28 @@ class Sampling(NamedTuple):
             return cls(2 * down, down, 2 * up)
         return cls(2 * down, down - up, 2 * up)
 
-    def between(self, size: int, out: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The elements before and after each place, the weight of the one after: at the edge, and
-        where each place is that of an element, both are the same one.
+    def between(self, i: int, size: int) -> tuple[int, int, float]:
+        """The elements before and after place i, the weight of the one after: at the edge, and
+        where the place is that of an element, both are the same one.
         """
-        place = np.maximum(np.arange(out) * self.step + self.start, 0)
-        before = np.minimum(place // self.divisor, size - 1)
-        after = np.minimum(before + (self.step != self.divisor), size - 1)
-        return before, after, np.minimum((place - before * self.divisor) / self.divisor, 1.0)
+        place = max(i * self.step + self.start, 0)
+        before = min(place // self.divisor, size - 1)
+        after = min(before + (self.step != self.divisor), size - 1)
+        return before, after, min((place - before * self.divisor) / self.divisor, 1.0)
 
-    def mix(self, size: int, out: int, mode: str, whole: bool = False) -> Mix:
-        """The terms of each element of the result; without weights of 0, unless it is `whole`:
-        PyTorch has terms for them, too, and 0 times infinity is NaN.
+    def terms(self, size: int, out: int, mode: str, whole: bool) -> Terms:
+        """Of each element of the result; without weights of 0, unless it is `whole`: PyTorch has
+        terms for them, too, and 0 times infinity is NaN.
         """
+        if mode in NEAREST:
+            begins = [self.between(i, size)[0] for i in range(out)]
+            return Terms.ranges(begins, [b + 1 for b in begins], size)
         if mode == "bicubic":
             entries = [self._cubic(i, size) for i in range(out)]
-        elif mode in NEAREST:
-            entries = [[(b, 1.0)] for b in self.between(size, out)[0].tolist()]
         else:
-            before, after, weights = (a.tolist() for a in self.between(size, out))
-            entries = [
-                [(b, 1.0 - w), (e, w)] for b, e, w in zip(before, after, weights, strict=True)
-            ]
-        return Mix.of([[(k, w) for k, w in element if w or whole] for element in entries])
+            places = (self.between(i, size) for i in range(out))
+            entries = [[(b, 1.0 - w), (e, w)] for b, e, w in places]
+        return Terms.of([[(k, w) for k, w in element if w or whole] for element in entries])
 
     def _cubic(self, i: int, size: int) -> list[tuple[int, float]]:
         place = i * self.step + self.start
@@ -87,162 +81,14 @@ class Sampling(NamedTuple):
         return [(min(max(first + k - 1, 0), size - 1), w) for k, w in enumerate(weights)]
 
 
-def repeat_pixels(x, y, height, width, out_h, out_w, rows, columns, doubled, lo, hi):
-    """Nearest pixels; a unit is a row of y. columns[j]: the source of place j."""
-    for unit in range(lo, hi):
-        row = unit // out_h * height + rows[unit % out_h]
-        source = offset(x, row * width)
-        to = offset(y, unit * out_w)
-        if doubled:
-            for w in range(width):
-                to[2 * w] = source[w]
-                to[2 * w + 1] = source[w]
-        else:
-            for j in range(out_w):
-                to[j] = source[columns[j]]
-
-
-def gather_repeated(gy, gx, height, width, out_h, out_w, rows, columns, doubled, lo, hi):
-    """gx: the sum of all gy that were taken from a pixel; a unit is a plane."""
-    for unit in range(lo, hi):
-        to = offset(gx, unit * height * width)
-        for k in range(height * width):
-            to[k] = 0
-        for i in range(out_h):
-            row = offset(to, rows[i] * width)
-            source = offset(gy, (unit * out_h + i) * out_w)
-            for j in range(out_w):
-                row[columns[j]] += source[j]
-
-
-def weight_after(place, before, divisor):
-    """The weight of the pixel after a place; see `Sampling.between`."""
-    return min((place - before * divisor) / divisor, 1.0)
-
-
-def weigh_columns(weights, columns, out_w, step, start, divisor):
-    """weights[j]: that of the pixel after place j."""
-    for j in range(out_w):
-        weights[j] = weight_after(max(j * step + start, 0), columns[j], divisor)
-
-
-def mix_pixels(
-    x, y, lines, apart, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
-    divisor_w, columns, lo, hi, lane,
-):  # fmt: skip
-    """Bilinear mixtures; a unit is a row of y. columns[j]: the pixel before place j."""
-    mixed = offset(lines, lane * apart)
-    weights = offset(lines, lane * apart + width)
-    weigh_columns(weights, columns, out_w, step_w, start_w, divisor_w)
-    next_h = step_h != divisor_h
-    next_w = step_w != divisor_w
-    for unit in range(lo, hi):
-        place = max(unit % out_h * step_h + start_h, 0)
-        before = min(place // divisor_h, height - 1)
-        upper = offset(x, (unit // out_h * height + before) * width)
-        lower = offset(upper, (min(before + next_h, height - 1) - before) * width)
-        part = weight_after(place, before, divisor_h)
-        for w in range(width):
-            mixed[w] = upper[w] * (1.0 - part) + lower[w] * part
-        for j in range(out_w):
-            k = columns[j]
-            after = min(k + next_w, width - 1)
-            y[unit * out_w + j] = mixed[k] * (1.0 - weights[j]) + mixed[after] * weights[j]
-
-
-def gather_mixed(
-    gy, gx, lines, apart, height, width, out_h, out_w, step_h, start_h, divisor_h, step_w, start_w,
-    divisor_w, columns, lo, hi, lane,
-):  # fmt: skip
-    """gx: what each pixel gave to mixtures comes back with the same weights; a unit is a plane."""
-    mixed = offset(lines, lane * apart)
-    weights = offset(lines, lane * apart + width)
-    weigh_columns(weights, columns, out_w, step_w, start_w, divisor_w)
-    next_h = step_h != divisor_h
-    next_w = step_w != divisor_w
-    for unit in range(lo, hi):
-        to = offset(gx, unit * height * width)
-        for k in range(height * width):
-            to[k] = 0
-        for i in range(out_h):
-            for w in range(width):
-                mixed[w] = 0
-            source = offset(gy, (unit * out_h + i) * out_w)
-            for j in range(out_w):
-                k = columns[j]
-                mixed[k] += source[j] * (1.0 - weights[j])
-                mixed[min(k + next_w, width - 1)] += source[j] * weights[j]
-            place = max(i * step_h + start_h, 0)
-            before = min(place // divisor_h, height - 1)
-            upper = offset(to, before * width)
-            lower = offset(upper, (min(before + next_h, height - 1) - before) * width)
-            part = weight_after(place, before, divisor_h)
-            for w in range(width):
-                upper[w] += mixed[w] * (1.0 - part)
-                lower[w] += mixed[w] * part
-
-
-class _Resizing(NamedTuple):
-    """`small` sizes become `large` ones."""
-
-    small: tuple[int, ...]
-    large: tuple[int, ...]
-    mode: str
-    samplings: list[Sampling]
-
-    @classmethod
-    def of(cls, small, large, scale, mode: str, align_corners: bool) -> _Resizing:
-        samplings = [
-            Sampling.of(n, out, mode, align_corners, factor)
-            for n, out, factor in zip(small, large, scale or [None] * len(small), strict=True)
-        ]
-        return cls(tuple(small), tuple(large), mode, samplings)
-
-    def mixes(self, whole: bool = False) -> list[Mix]:
-        return [
-            s.mix(n, out, self.mode, whole)
-            for s, n, out in zip(self.samplings, self.small, self.large, strict=True)
-        ]
-
-    @property
-    def transposed(self) -> list[Mix]:
-        return [mix.transposed(n) for mix, n in zip(self.mixes(), self.small, strict=True)]
-
-    @property
-    def on_plane(self) -> bool:
-        """Whether the kernels of images can do it: of two axes, where elements are mixed."""
-        return self.mode == "bilinear" or (self.mode in NEAREST and len(self.small) < 3)
-
-    def before(self) -> list[list[int]]:
-        """For rows and columns: the pixel at or before each place."""
-        axes = zip(self.samplings, self.small, self.large, strict=True)
-        tables = [s.between(n, out)[0].tolist() for s, n, out in axes]
-        return [[0], *tables][-2:]
-
-    def steps(self) -> list[int]:
-        """How places lie, where pixels are mixed."""
-        rows, columns = self.samplings
-        return [*rows, *columns]
-
-
-def _launch(kernels, source: Arg, target: Arg, to: _Resizing, units: int) -> Launch:
-    """The gradient goes from the large image to the small one."""
-    (height, width), (out_h, out_w) = ((1, *sizes)[-2:] for sizes in (to.small, to.large))
-    units = units if target.size else 0
-    grain = max(1, units * _GRAIN // max(source.size, target.size, 1))
-    rows, columns = map(tuple, to.before())
-    sizes = (height, width, out_h, out_w)
-    if to.mode in NEAREST:
-        doubled = columns == tuple(j // 2 for j in range(2 * width))
-        args = (*sizes, rows, columns, doubled)
-        return Launch(kernels[0], source, target, *args, units=units, grain=grain)
-    lines = Scratch(source.dtype, width + out_w, per_lane=True)
-    return Launch(
-        *(kernels[1], source, target, lines, lines.size),
-        *(*sizes, *to.steps(), columns),
-        units=units,
-        grain=grain,
-    )
+def _windows(
+    small, large, *, scale, mode: str, align_corners: bool, size=None, whole=False
+) -> list[Terms]:
+    """Of each axis, for `small` sizes that become `large` ones."""
+    return [
+        Sampling.of(n, out, mode, align_corners, factor).terms(n, out, mode, whole)
+        for n, out, factor in zip(small, large, scale or [None] * len(small), strict=True)
+    ]
 
 
 def _check(cls, x, mode: str, align_corners: bool) -> None:
@@ -269,13 +115,38 @@ def _scaled(size: Dim, factor: float) -> Dim:
 
 _ATTRS = 'mode: str = "nearest", align_corners: bool = false)'
 _SIZES = f"scale: floats = none, size: dims = none, {_ATTRS}"
+_SOURCE = "torch.nn.functional.interpolate, ATen upsample_nearest"
 _SIZES_BEFORE = f"size: dims, scale: floats = none, {_ATTRS}"
 
 
-class Upsampling(Op):
+@by_rank(
+    f"upsample{{n}}d(x: F, *, {_SIZES}",
+    """Resizes sequences: nearest element, or linear interpolation.
+
+x {x}; y [N, C, W*scale] or [N, C, *size], as in `upsample2d`.""",
+    """Resizes images: nearest pixel, or interpolation of the 4 (bilinear) or 16 (bicubic) nearest
+pixels.
+
+x {x}; y [N, C, H*scale[0], W*scale[1]], rounded down, or [N, C, *size]. Pixels lie
+`scale` apart, if it is given, else as the sizes say. "nearest-exact" counts from the centres of
+pixels.""",
+    """Resizes volumes: nearest element, or interpolation of the 8 nearest.
+
+x {x}; y [N, C, D*scale[0], …] or [N, C, *size], as in `upsample2d`.""",
+    source=(
+        _SOURCE + "1d and upsample_linear1d",
+        _SOURCE + "2d, upsample_bilinear2d and upsample_bicubic2d, ONNX Resize "
+        "(nearest: asymmetric, floor; linear, cubic: half_pixel, or align_corners)",
+        _SOURCE + "3d and upsample_trilinear3d",
+    ),
+    choices=lambda n: {"mode": MODES[n]},
+    formula=lambda n: "nearest: y[..., i, j] = x[..., i*H//H', j*W//W']" * (n == 2),
+)
+class Upsampling(Summing):
     """Base of resizings of `axes` dimensions."""
 
-    axes: ClassVar[int]
+    windows = partial(_windows, whole=True)
+    skips = False
 
     @classmethod
     def infer(cls, x, *, scale, size, mode, align_corners):
@@ -291,24 +162,6 @@ class Upsampling(Op):
         want_sizes("size", size, cls.axes)
         return x.with_shape((*x.shape[:2], *size))
 
-    def oracle(x, *, scale, size, **attrs):
-        if size is None:
-            size = tuple(_scaled(n, f) for n, f in zip(x.shape[2:], scale, strict=True))
-        to = _Resizing.of(x.shape[2:], size, scale, **attrs)
-        return _on_array(x, to)
-
-    def cpu(x, y, *, scale, size, **attrs):
-        to = _Resizing.of(x.shape[2:], y.shape[2:], scale, **attrs)
-        if not to.on_plane:
-            return resample(x, y, to.mixes(whole=True))
-        return _launch((repeat_pixels, mix_pixels), x, y, to, prod(y.shape[:-1]))
-
-    def cuda(x, y, *, scale, size, **attrs):
-        to = _Resizing.of(x.shape[2:], y.shape[2:], scale, **attrs)
-        if not to.on_plane or to.mode not in NEAREST:
-            return resampled_on_cuda(x, y, to.mixes(whole=True), skips=False)
-        return upsampled(flat(x), flat(y), to.before())
-
     def grad(g, operands, results, grads, *, scale, size, **attrs):
         x = operands[0]
         if size is None and all(factor == int(factor) for factor in scale):
@@ -322,25 +175,15 @@ class Upsampling(Op):
         return cls.infer(x, mode=mode, **attrs).size * weights if weights else 0
 
 
-def _on_array(x, to: _Resizing):
-    """For oracles: of images, rows are mixed as the kernels mix them, weights of 0 included."""
-    if not to.on_plane:
-        return resampled(x, to.mixes(whole=True))
-    for axis, (s, n, out) in enumerate(zip(to.samplings, to.small, to.large, strict=True), 2):
-        before, after, weights = s.between(n, out)
-        if to.mode in NEAREST:
-            x = np.take(x, before, axis)
-        else:
-            weights = weights.reshape(-1, *[1] * (x.ndim - axis - 1))
-            x = np.take(x, before, axis) * (1 - weights) + np.take(x, after, axis) * weights
-    return x
-
-
-class UpsamplingGradient(Op):
+@by_rank(
+    f"upsample{{n}}d_grad(gy: F, *, {_SIZES_BEFORE}",
+    *["The derivative of `upsample{n}d`: gx [N, C, *size] from gy."] * 3,
+    choices=lambda n: {"mode": MODES[n]},
+)
+class UpsamplingGradient(SummingGradient):
     """Base of the derivatives."""
 
-    axes: ClassVar[int]
-    results = ("gx",)
+    windows = staticmethod(_windows)
 
     @classmethod
     def infer(cls, gy, *, scale, size, mode, align_corners):
@@ -350,22 +193,6 @@ class UpsamplingGradient(Op):
             _check_scale(scale, cls.axes)
         return gy.with_shape((*gy.shape[:2], *size))
 
-    def oracle(gy, *, scale, size, **attrs):
-        to = _Resizing.of(size, gy.shape[2:], scale, **attrs)
-        return resampled(gy, to.transposed)
-
-    def cpu(gy, gx, *, scale, size, **attrs):
-        to = _Resizing.of(gx.shape[2:], gy.shape[2:], scale, **attrs)
-        if not to.on_plane:
-            return resample(gy, gx, to.transposed)
-        return _launch((gather_repeated, gather_mixed), gy, gx, to, prod(gx.shape[:2]))
-
-    def cuda(gy, gx, *, scale, size, **attrs):
-        to = _Resizing.of(gx.shape[2:], gy.shape[2:], scale, **attrs)
-        if not to.on_plane or to.mode not in NEAREST:
-            return resampled_on_cuda(gy, gx, to.transposed)
-        return upsampled_gradient(flat(gy), flat(gx), to.before())
-
     def grad(g, operands, results, grads, *, size, **attrs):
         out = operands[0].shape[2:]
         op: Any = getattr(g, f"upsample{len(out)}d")
@@ -374,71 +201,3 @@ class UpsamplingGradient(Op):
     def flops(gy, *, mode, **attrs):
         weights = {"linear": 4, "bilinear": 8, "trilinear": 16, "bicubic": 32}.get(mode, 1)
         return gy.size * weights
-
-
-class upsample1d(Upsampling):
-    """Resizes sequences: nearest element, or linear interpolation.
-
-    x [N, C, W]; y [N, C, W*scale] or [N, C, *size], as in `upsample2d`.
-    """
-
-    axes = 1
-    choices = {"mode": MODES[1]}
-    signature = f"upsample1d(x: F, *, {_SIZES}"
-    source = "torch.nn.functional.interpolate, ATen upsample_nearest1d and upsample_linear1d"
-
-
-class upsample2d(Upsampling):
-    """Resizes images: nearest pixel, or interpolation of the 4 (bilinear) or 16 (bicubic) nearest
-    pixels.
-
-    x [N, C, H, W]; y [N, C, H*scale[0], W*scale[1]], rounded down, or [N, C, *size]. Pixels lie
-    `scale` apart, if it is given, else as the sizes say. "nearest-exact" counts from the centres of
-    pixels.
-    """
-
-    axes = 2
-    choices = {"mode": MODES[2]}
-    signature = f"upsample2d(x: F, *, {_SIZES}"
-    source = (
-        "torch.nn.functional.interpolate, ATen upsample_nearest2d, upsample_bilinear2d and "
-        "upsample_bicubic2d, ONNX Resize (nearest: asymmetric, floor; linear, cubic: half_pixel, "
-        "or align_corners)"
-    )
-    formula = "nearest: y[..., i, j] = x[..., i*H//H', j*W//W']"
-
-
-class upsample3d(Upsampling):
-    """Resizes volumes: nearest element, or interpolation of the 8 nearest.
-
-    x [N, C, D, H, W]; y [N, C, D*scale[0], …] or [N, C, *size], as in `upsample2d`.
-    """
-
-    axes = 3
-    choices = {"mode": MODES[3]}
-    signature = f"upsample3d(x: F, *, {_SIZES}"
-    source = "torch.nn.functional.interpolate, ATen upsample_nearest3d and upsample_trilinear3d"
-
-
-class upsample1d_grad(UpsamplingGradient):
-    """The derivative of `upsample1d`: gx [N, C, *size] from gy."""
-
-    axes = 1
-    choices = {"mode": MODES[1]}
-    signature = f"upsample1d_grad(gy: F, *, {_SIZES_BEFORE}"
-
-
-class upsample2d_grad(UpsamplingGradient):
-    """The derivative of `upsample2d`: gx [N, C, *size] from gy."""
-
-    axes = 2
-    choices = {"mode": MODES[2]}
-    signature = f"upsample2d_grad(gy: F, *, {_SIZES_BEFORE}"
-
-
-class upsample3d_grad(UpsamplingGradient):
-    """The derivative of `upsample3d`: gx [N, C, *size] from gy."""
-
-    axes = 3
-    choices = {"mode": MODES[3]}
-    signature = f"upsample3d_grad(gy: F, *, {_SIZES_BEFORE}"

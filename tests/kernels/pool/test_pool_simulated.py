@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.kernels.pool import cuda_grid_sample, cuda_resample
+from opstep.kernels.pool import cuda_grid_sample
+from opstep.kernels.schedules.cuda import window
+from opstep.runtime.device.cpu import device as cpu
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 
@@ -76,6 +78,30 @@ def test_the_last_window_reaches_beyond():
     check("max_pool2d", x, kernel=(3, 3), stride=(2, 2), ceil_mode=True)
 
 
+@pytest.mark.parametrize("name", ["max_pool3d", "max_pool3d_with_indices", "max_pool3d_grad"])
+@pytest.mark.parametrize("kernel, stride, padding, dilation", [
+    ((2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1)),
+    ((3, 3, 3), (2, 2, 2), (1, 1, 1), (1, 1, 1)),
+    ((2, 3, 1), (1, 2, 1), (1, 0, 0), (1, 1, 1)),
+    ((2, 4, 3), (1, 2, 7), (1, 2, 1), (2, 1, 2)),  # not a small one
+])  # fmt: skip
+def test_volumes(name, kernel, stride, padding, dilation):
+    """Equal elements, and NaNs, are often in one window."""
+    rng, op = np.random.default_rng(7), OPS[name]
+    x = np.round(made(rng, (2, 2, 5, 6, 7), np.float32) / 16)
+    window = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    operands = [x]
+    if name.endswith("grad"):
+        like = OPS["max_pool3d"].oracle(x.astype(np.float64), **complete(OPS["max_pool3d"], window))
+        operands = [rng.integers(-8, 9, like.shape).astype(np.float32), x]
+    attrs = complete(op, window)
+    expected = op.oracle(*(a.astype(np.float64) for a in operands), **attrs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for found in (simulator.execute(op, operands, attrs), cpu.execute(op, operands, attrs)):
+        for own, true in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(own.astype(true.dtype), true)
+
+
 @pytest.mark.parametrize("dtype", DTYPES[:-1])
 @pytest.mark.parametrize("shape, size", [
     ((2, 3, 4, 4), (8, 8)),
@@ -110,6 +136,12 @@ RESAMPLED = {
     "trilinear": ("upsample3d", (1, 7, 2, 3, 4), {"size": (4, 5, 8), "mode": "trilinear"}),
     "a linear gradient": ("upsample1d_grad", (2, 3, 21), {"size": (4,), "mode": "linear"}),
     "means": ("avg_pool3d", (2, 3, 4, 5, 6), {"kernel": (2, 3, 2), "padding": (1, 1, 0)}),
+    "means of many": ("avg_pool2d", (2, 3, 12, 11), {"kernel": (7, 9), "padding": (3, 2)}),
+    "a gradient of them": (
+        "avg_pool2d_grad",
+        (2, 3, 2, 1),
+        {"size": (12, 11), "kernel": (7, 9), "padding": (3, 2), "count_include_pad": False},
+    ),
     "means of all": ("adaptive_avg_pool3d", (2, 3, 4, 5, 6), {"output_size": (1, 1, 1)}),
 }
 
@@ -118,7 +150,7 @@ RESAMPLED = {
 @pytest.mark.parametrize("case", RESAMPLED)
 def test_weighted_sums(case, enough, monkeypatch):
     """Threads have one plane, or several; NaNs and infinities come from the same elements."""
-    monkeypatch.setattr(cuda_resample, "_ENOUGH", enough)
+    monkeypatch.setattr(window, "_ENOUGH", enough)
     name, shape, attrs = RESAMPLED[case]
     x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
     x.reshape(-1)[5::29] = np.nan

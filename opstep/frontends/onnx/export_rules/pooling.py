@@ -10,8 +10,8 @@ from opstep.frontends.onnx.export_nodes import Unsayable
 from opstep.frontends.onnx.export_rules import RULES, rule, wide
 from opstep.frontends.onnx.export_rules.convolution import ends
 from opstep.frontends.onnx.export_rules.resampling import along, matrix
-from opstep.kernels.pool.avgpool import Spans
 from opstep.kernels.rules.axes import volume
+from opstep.kernels.schedules.window import Span
 from opstep.runtime.ir.types import f64, i16, i32, i64
 
 
@@ -143,7 +143,7 @@ def _adaptive_max(b, t, x, output_size):
     sizes, out = b.ints(x.shape[2:]), b.ints(output_size)
     tables = []
     for size, count in zip(sizes, out, strict=True):
-        spans = Spans.adaptive(size, count)
+        spans = Span.even(size, count)
         widest = max(e - s for s, e in zip(spans.begins, spans.ends, strict=True))
         tables.append(
             np.minimum(
