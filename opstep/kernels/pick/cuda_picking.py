@@ -1,0 +1,263 @@
+"""Elements picked by index, on CUDA; see `kernels.pick.picking`. Offsets are computed from the
+indices as elements are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from opstep.kernels.move.cuda_copying import reinterpreted, repeated
+from opstep.kernels.pick.reach import Index, Reach, joined
+from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
+from opstep.runtime.ir.types import i32, i64
+
+THREADS = 256  # of a block
+TURN = 4  # words that a thread of a long row copies
+EACH = 4  # elements that a thread picks, and entries that it locates
+OPERANDS = 4  # different tensors of indices that kernels take
+
+
+def pick(x: Arg, y: Arg, reach: Reach, nothing: int) -> Grid | None:
+    """y, whose elements stand in x at these places; `nothing` (the bits of an element) where there
+    is none. None where sizes are too large, or indices too many.
+    """
+    indices, found = reach.indices, operands(reach.indices)
+    if y.size >= LIMIT or x.stored is not x.dtype or found is None:
+        return None
+    tensors, which = found
+    dims = joined(reach.sizes, reach.steps, *(i.steps for i in indices))
+    if len(dims) > 1 and not any(dims[-1][2:]) and dims[-1][1] == 1:
+        return _rows(x, y, indices, dims, tensors, which, nothing)
+    word = CARRIERS[x.stored.itemsize]
+    args = (reinterpreted(x, word), reinterpreted(y, word), repeated(nothing, word.itemsize))
+    sizes, steps, about = table(indices, dims)
+    kernel, grid = elements_kernel(which), -(-y.size // (THREADS * EACH))
+    args = (*args, *tensors, y.size, len(dims), sizes, steps, about)
+    return Grid(kernel, *args, grid=grid, block=THREADS)
+
+
+def _rows(
+    x: Arg, y: Arg, indices: Sequence[Index], dims: list, tensors: tuple, which: tuple[int, ...],
+    nothing: int,
+) -> Grid:  # fmt: skip
+    """Rows of neighbours, in words as wide as they allow."""
+    *outer, (inner, *_) = dims
+    itemsize, group = x.stored.itemsize, 1
+    strides = [inner, *(d[1] for d in outer), *(i.along for i in indices)]
+    while group * itemsize < 16 and not any(s % (2 * group) for s in strides):
+        group *= 2
+    pair = group * itemsize == 16
+    word = CARRIERS[8 if pair else group * itemsize]
+    rows, count = prod(d[0] for d in outer), inner // group
+    bits = min(THREADS.bit_length(), max(1, count // TURN).bit_length()) - 1
+    each = count if count < THREADS * TURN else THREADS * TURN
+    across = -(-count // each)
+    args = (reinterpreted(x, word), reinterpreted(y, word), repeated(nothing, itemsize), *tensors)
+    sizes, steps, about = table(indices, outer, group)
+    args = (*args, rows, len(outer), sizes, steps, about, count, each, across, bits)
+    grid = across * -(-rows // (THREADS >> bits))
+    return Grid(rows_kernel(pair, which), *args, grid=grid, block=THREADS)
+
+
+def operands(indices: Sequence[Index]) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:
+    """(`OPERANDS` tensors, which of them each index reads); None where there are more."""
+    distinct = list({id(i.of): i.of for i in indices}.values())
+    if not 0 < len(distinct) <= OPERANDS:
+        return None
+    which = tuple(next(k for k, t in enumerate(distinct) if t is i.of) for i in indices)
+    return (*distinct, *distinct[:1] * (OPERANDS - len(distinct))), which
+
+
+def table(indices: Sequence[Index], dims: list, group: int = 1) -> tuple[tuple[int, ...], ...]:
+    """(sizes, steps in x, what `finder` takes) of axes of (extent, step in x, step of each index);
+    what is counted in x is counted in groups.
+    """
+    about = [
+        (i.extent, i.along // group, i.start, i.skipped, *(d[2 + k] for d in dims))
+        for k, i in enumerate(indices)
+    ]
+    sizes, steps = tuple(d[0] for d in dims), tuple(d[1] // group for d in dims)
+    return sizes, steps, tuple(n for of_index in about for n in of_index)
+
+
+def located(
+    reach: Reach, axes: Sequence[int], unit: int, first: int, count: int
+) -> tuple[Grid, Scratch, int] | None:
+    """(launch, keys, the key of what does not exist) of the entries from `first` on of those along
+    these axes of the reach: where each stands in y, in units of so many elements.
+    """
+    found = operands(reach.indices)
+    if found is None:
+        return None
+    tensors, which = found
+    dims = joined(*([v[k] for k in axes] for v in (reach.sizes, reach.steps)), *(
+        [i.steps[k] for k in axes] for i in reach.indices
+    ))  # fmt: skip
+    most = [(reach.sizes[k] - 1) * reach.steps[k] for k in axes]
+    most += [max(i.extent - 1, 0) * i.along for i in reach.indices]
+    nowhere = sum(most) // unit + 1
+    keys = Scratch(i32 if nowhere < LIMIT // 2 else i64, count)
+    sizes, steps, about = table(reach.indices, dims, unit)
+    args = (keys, *tensors, count, first, nowhere, len(dims), sizes, steps, about)
+    grid = -(-count // (THREADS * EACH))
+    return Grid(keys_kernel(which), *args, grid=grid, block=THREADS), keys, nowhere
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def first_of(a, b, c, d):
+    return a
+
+
+def second_of(a, b, c, d):
+    return b
+
+
+def third_of(a, b, c, d):
+    return c
+
+
+def fourth_of(a, b, c, d):
+    return d
+
+
+_TAKE = (first_of, second_of, third_of, fourth_of)
+
+
+@cache
+def finder(which: tuple[int, ...]) -> Callable:
+    """What the indices add to the place of an entry; below 0 where it does not exist."""
+    if not which:
+
+        def add_nothing(a, b, c, d, entry, rank, sizes, about):
+            return np.int64(0)
+
+        return add_nothing
+
+    before, take, at = finder(which[:-1]), _TAKE[which[-1]], len(which) - 1
+
+    def find(a, b, c, d, entry, rank, sizes, about):
+        place = before(a, b, c, d, entry, rank, sizes, about)
+        base = at * (4 + rank)
+        n = about[base]
+        own = about[base + 2]
+        rest = entry
+        for back in range(1, rank):
+            axis = rank - back
+            above = div32(rest, sizes[axis])
+            own += (rest - above * sizes[axis]) * about[base + 4 + axis]
+            rest = above
+        k = np.int64(take(a, b, c, d)[own + rest * about[base + 4]])
+        k = k + n if k < 0 else k
+        there = k >= 0 and k < n and k != about[base + 3] and place >= 0
+        return place + k * about[base + 1] if there else np.int64(-1)
+
+    return find
+
+
+@cache
+def elements_kernel(which: tuple[int, ...]) -> Callable:
+    """A thread has `EACH` elements, a block apart: their indices are read together, then they."""
+    find = finder(which)
+
+    def pick_elements(x, y, nothing, a, b, c, d, size, rank, sizes, steps, about):
+        first = np.int64(cuda.blockIdx.x) * (THREADS * EACH) + cuda.threadIdx.x
+        places = cuda.local.array(EACH, np.int64)
+        found = cuda.local.array(EACH, np.int64)
+        for j in range(EACH):
+            i = min(first + j * THREADS, size - 1)
+            places[j] = find(a, b, c, d, i, rank, sizes, about)
+        for j in range(EACH):
+            i = min(first + j * THREADS, size - 1)
+            there = places[j] >= 0
+            found[j] = x[places[j] + spot(i, sizes, steps, rank)] if there else nothing
+        for j in range(EACH):
+            i = first + j * THREADS
+            if i < size:
+                y[i] = found[j]
+
+    return pick_elements
+
+
+@cache
+def keys_kernel(which: tuple[int, ...]) -> Callable:
+    """As `elements_kernel`, of the places themselves."""
+    find = finder(which)
+
+    def locate(keys, a, b, c, d, n, start, nowhere, rank, sizes, steps, about):
+        first = np.int64(cuda.blockIdx.x) * (THREADS * EACH) + cuda.threadIdx.x
+        found = cuda.local.array(EACH, np.int64)
+        for j in range(EACH):
+            entry = start + min(first + j * THREADS, n - 1)
+            found[j] = find(a, b, c, d, entry, rank, sizes, about)
+        for j in range(EACH):
+            i = first + j * THREADS
+            if i < n:
+                there = found[j] >= 0
+                keys[i] = found[j] + spot(start + i, sizes, steps, rank) if there else nowhere
+
+    return locate
+
+
+@cache
+def rows_kernel(pair: bool, which: tuple[int, ...]) -> Callable:
+    """`each` words of a row for a block of 2**bits threads side by side, one row below another."""
+
+    def read_one(x, p):
+        return x[p]
+
+    def write_one(y, q, word):
+        y[q] = word
+
+    def read_two(x, p):
+        return load2(x, 2 * p)
+
+    def write_two(y, q, word):
+        store2(y, 2 * q, word)
+
+    def one_of(nothing):
+        return nothing
+
+    def two_of(nothing):
+        return nothing, nothing
+
+    read, write = (read_two, write_two) if pair else (read_one, write_one)
+    none, find = two_of if pair else one_of, finder(which)
+
+    def pick_rows(
+        x, y, nothing, a, b, c, d, rows, rank, sizes, steps, about, count, each, across, bits
+    ):
+        block = div32(cuda.blockIdx.x, across)
+        row = (block * THREADS + cuda.threadIdx.x) >> bits
+        if row >= rows:
+            return
+        p = find(a, b, c, d, row, rank, sizes, about)
+        there = p >= 0
+        p += spot(row, sizes, steps, rank)
+        q = row * count
+        wide = 1 << bits
+        j = (cuda.blockIdx.x - block * across) * each + (cuda.threadIdx.x & (wide - 1))
+        end = min(count, (cuda.blockIdx.x - block * across + 1) * each)
+        while there and j + 3 * wide < end:
+            v0 = read(x, p + j)
+            v1 = read(x, p + j + wide)
+            v2 = read(x, p + j + 2 * wide)
+            v3 = read(x, p + j + 3 * wide)
+            write(y, q + j, v0)
+            write(y, q + j + wide, v1)
+            write(y, q + j + 2 * wide, v2)
+            write(y, q + j + 3 * wide, v3)
+            j += 4 * wide
+        while j < end:
+            write(y, q + j, read(x, p + j) if there else none(nothing))
+            j += wide
+
+    return pick_rows
