@@ -33,7 +33,7 @@ def pick(x: Arg, y: Arg, reach: Reach, nothing: int) -> Grid | None:
         return None
     tensors, which = found
     dims = joined(reach.sizes, reach.steps, *(i.steps for i in indices))
-    if len(dims) > 1 and not any(dims[-1][2:]) and dims[-1][1] == 1:
+    if are_rows(dims):
         return _rows(x, y, indices, dims, tensors, which, nothing)
     word = CARRIERS[x.stored.itemsize]
     args = (reinterpreted(x, word), reinterpreted(y, word), repeated(nothing, word.itemsize))
@@ -49,10 +49,7 @@ def _rows(
 ) -> Grid:  # fmt: skip
     """Rows of neighbours, in words as wide as they allow."""
     *outer, (inner, *_) = dims
-    itemsize, group = x.stored.itemsize, 1
-    strides = [inner, *(d[1] for d in outer), *(i.along for i in indices)]
-    while group * itemsize < 16 and not any(s % (2 * group) for s in strides):
-        group *= 2
+    itemsize, group = x.stored.itemsize, word_of(dims, indices, x.stored.itemsize, 16)
     pair = group * itemsize == 16
     word = CARRIERS[8 if pair else group * itemsize]
     rows, count = prod(d[0] for d in outer), inner // group
@@ -64,6 +61,20 @@ def _rows(
     args = (*args, rows, len(outer), sizes, steps, about, count, each, across, bits)
     grid = across * -(-rows // (THREADS >> bits))
     return Grid(rows_kernel(pair, which), *args, grid=grid, block=THREADS)
+
+
+def are_rows(dims: list) -> bool:
+    """Whether neighbours are picked together, by one index."""
+    return len(dims) > 1 and not any(dims[-1][2:]) and dims[-1][1] == 1
+
+
+def word_of(dims: list, indices: Sequence[Index], itemsize: int, most: int) -> int:
+    """How many elements of rows a word of at most so many bytes may have."""
+    *outer, (inner, *_) = dims
+    strides, group = [inner, *(d[1] for d in outer), *(i.along for i in indices)], 1
+    while are_rows(dims) and group * itemsize < most and not any(s % (2 * group) for s in strides):
+        group *= 2
+    return group
 
 
 def operands(indices: Sequence[Index]) -> tuple[tuple[Any, ...], tuple[int, ...]] | None:

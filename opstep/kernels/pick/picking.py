@@ -14,21 +14,20 @@ import numpy as np
 
 from opstep.kernels.move.copying import (
     advance_odometer,
-    as_carrier,
     as_carriers,
     copy_all,
     copy_block,
-    copy_segment,
     counter_words,
     fill_block,
     odometer,
     set_odometer,
 )
+from opstep.kernels.move.cuda_copying import reinterpreted, repeated
 from opstep.kernels.pick import cuda_picking, cuda_putting
 from opstep.kernels.pick.reach import Index, Reach, joined, read_at, strides_of, written_at
 from opstep.kernels.rules.literals import bits_of, nowhere
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch, thread_a_unit
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import i64
 
@@ -57,10 +56,19 @@ def pick(
     if on_gpu and (found := cuda_picking.pick(x, y, reach, nothing)):
         return [found]
     launches, i = _one_index(reach)
-    *outer, (count, xs, step) = joined(reach.sizes, reach.steps, i.steps)
+    dims = joined(reach.sizes, reach.steps, i.steps)
+    word = cuda_picking.word_of(dims, (i,), x.dtype.itemsize, 8)
+    if word > 1:  # rows of wider elements, or no rows at all
+        *outer, (count, *near) = dims
+        dims = [*((n, xs // word, step) for n, xs, step in outer), (count // word, *near)]
+        dims = dims if count > word else outer
+        nothing = repeated(nothing, x.dtype.itemsize)
+    carrier = CARRIERS[word * x.dtype.itemsize]
+    *outer, rows, row = [(1, 0, 0), *dims] if len(dims) == 1 else dims
     table, counters = odometer(outer, 0, i.start)
-    args = (as_carrier(x), i.of, as_carrier(y), i.extent, i.along, count, xs, step, nothing)
-    return [*launches, Launch(pick_rows, *args, len(outer), table, counters, units=y.size)]
+    args = (reinterpreted(x, carrier), i.of, reinterpreted(y, carrier), i.extent, i.along // word)
+    args = (*args, *rows, *row, nothing)
+    return [*launches, Launch(pick_rows, *args, len(outer), table, counters, units=y.size // word)]
 
 
 def put(
@@ -106,11 +114,13 @@ def _one_index(reach: Reach) -> tuple[list[Launch], Index]:
     positions, launches = Scratch(i64, total), []
     if not reach.indices:
         launches.append(Launch(fill_with, positions, 0, units=1, cuda=thread_a_unit))
-    for n, i in enumerate(reach.indices):
-        *outer, (count, step, _) = joined(sizes, [i.steps[k] for k in axes], own)
-        table, counters = odometer(outer, i.start)
-        args = (i.of, positions, int(n == 0), i.extent, i.along, count, step, len(outer))
-        launches.append(Launch(locate, *args, table, counters, units=total))
+    together = [i.start for i in reach.indices] == list(range(len(reach.indices)))  # one operand's
+    for n, group in enumerate([reach.indices] if together else [(i,) for i in reach.indices]):
+        (of, *_, walk, start, _), about = group[0], [(i.extent, i.along) for i in group]
+        *outer, (count, step, _) = joined(sizes, [walk[k] for k in axes], own)
+        table, counters = odometer(outer, start)
+        args = (of, positions, int(n == 0), len(group), *zip(*about, strict=True), count, step)
+        launches.append(Launch(locate, *args, len(outer), table, counters, units=total))
     steps = [0] * len(reach.sizes)
     for k, step in zip(axes, own, strict=True):
         steps[k] = step
@@ -181,8 +191,10 @@ def fill_with(y, value, lo, hi):
         y[i] = value
 
 
-def locate(index, positions, first, n, along, count, step, rank, table, counters, lo, hi, lane):
-    """Adds what one index contributes; units are places."""
+def locate(
+    index, positions, first, depth, extents, along, count, step, rank, table, counters, lo, hi, lane
+):  # fmt: skip
+    """Adds what an operand contributes, `depth` numbers one after the other; units are places."""
     at = offset(counters, lane * counter_words(rank))
     row = lo // count
     column = lo - row * count
@@ -193,32 +205,36 @@ def locate(index, positions, first, n, along, count, step, rank, table, counters
         indices = offset(index, at[rank] + column * step)
         target = offset(positions, hi - left)
         for i in range(m):
-            k = np.int64(indices[i * step])
-            k = k + n if k < 0 else k
-            before = 0 if first else target[i]
-            inside = k >= 0 and k < n and before >= 0
-            target[i] = before + k * along if inside else _NOWHERE
+            place = 0 if first else target[i]
+            for d in range(depth):
+                k = np.int64(indices[i * step + d])
+                k = k + extents[d] if k < 0 else k
+                inside = k >= 0 and k < extents[d] and place >= 0
+                place = place + k * along[d] if inside else _NOWHERE
+            target[i] = place
         left -= m
         column = 0
         advance_odometer(at, rank, table)
 
 
 def pick_rows(
-    x, index, y, n, along, count, xs, step, nothing, rank, table, counters, lo, hi, lane
+    x, index, y, n, along, rows, x_apart, apart, count, xs, step, nothing, rank, table, counters,
+    lo, hi, lane,
 ):  # fmt: skip
-    """Units are elements of y; the odometer walks x and the index, of which a row has one (`step`
-    is 0), or one for each element.
+    """Units are elements of y; the odometer walks planes of x and of the index, of which a row has
+    one (`step` is 0), or one for each element.
     """
     at = offset(counters, lane * counter_words(rank))
-    row = lo // count
-    column = lo - row * count
-    set_odometer(at, row, rank, table)
+    plane = lo // (rows * count)
+    row = lo // count - plane * rows
+    column = lo - (plane * rows + row) * count
+    set_odometer(at, plane, rank, table)
     left = hi - lo
     while left > 0:
         m = min(count - column, left)
         target = offset(y, hi - left)
-        source = offset(x, at[rank] + column * xs)
-        wanted = offset(index, at[rank + 1] + column * step)
+        source = offset(x, at[rank] + row * x_apart + column * xs)
+        wanted = offset(index, at[rank + 1] + row * apart + column * step)
         if step != 0:
             for i in range(m):
                 k = np.int64(wanted[i * step])
@@ -227,14 +243,22 @@ def pick_rows(
         else:
             k = np.int64(wanted[0])
             k = k + n if k < 0 else k
-            if k >= 0 and k < n:
-                copy_segment(offset(source, k * along), xs, target, 1, m)
+            from_here = offset(source, k * along)
+            if k >= 0 and k < n and xs == 1:
+                for i in range(m):
+                    target[i] = from_here[i]
+            elif k >= 0 and k < n:
+                for i in range(m):
+                    target[i] = from_here[i * xs]
             else:
                 for i in range(m):
                     target[i] = nothing
         left -= m
         column = 0
-        advance_odometer(at, rank, table)
+        row += 1
+        if row == rows:
+            row = 0
+            advance_odometer(at, rank, table)
 
 
 def stand(row, rank, sizes, steps):
@@ -255,9 +279,9 @@ def put_columns(combine: Callable) -> Callable:
 
     def kernel(
         source, index, y, length, near, index_near, n, along, skipped, start, rank, sizes, to, of,
-        of_index, lo, hi,
+        by_index, lo, hi,
     ):  # fmt: skip
-        count, ys, ss, step = sizes[rank - 1], to[rank - 1], of[rank - 1], of_index[rank - 1]
+        count, ys, ss, step = sizes[rank - 1], to[rank - 1], of[rank - 1], by_index[rank - 1]
         unit = lo
         while unit < hi:
             row = unit // count
@@ -265,30 +289,35 @@ def put_columns(combine: Callable) -> Callable:
             m = min(count - column, hi - unit)
             into = offset(y, stand(row, rank, sizes, to) + column * ys)
             values = offset(source, stand(row, rank, sizes, of) + column * ss)
-            wanted = offset(index, start + stand(row, rank, sizes, of_index) + column * step)
+            wanted = offset(index, start + stand(row, rank, sizes, by_index) + column * step)
             # neighbours in memory after each other: across where columns are, else along them
-            turns, wide = (1, m) if ys == 1 else (m, 1)
-            for turn in range(turns):
+            if ys != 1 or m == 1:
+                for i in range(m):
+                    target, of_column = offset(into, i * ys), offset(values, i * ss)
+                    of_index = offset(wanted, i * step)
+                    for j in range(length):
+                        k = np.int64(of_index[j * index_near])
+                        k = k + n if k < 0 else k
+                        if k >= 0 and k < n and k != skipped:
+                            p = k * along
+                            target[p] = combine(target[p], of_column[j * near])
+            else:
                 for j in range(length):
-                    from_here = offset(values, turn * ss + j * near)
-                    at = turn * step + j * index_near
-                    if wide > 1 and step != 0:
-                        for i in range(wide):
-                            k = np.int64(wanted[at + i * step])
+                    part, of_row = offset(values, j * near), offset(wanted, j * index_near)
+                    if step != 0:
+                        for i in range(m):
+                            k = np.int64(of_row[i * step])
                             k = k + n if k < 0 else k
                             if k >= 0 and k < n and k != skipped:
                                 p = k * along + i
-                                into[p] = combine(into[p], from_here[i * ss])
+                                into[p] = combine(into[p], part[i * ss])
                     else:
-                        k = np.int64(wanted[at])
+                        k = np.int64(of_row[0])
                         k = k + n if k < 0 else k
                         if k >= 0 and k < n and k != skipped:
-                            target = offset(into, k * along + turn * ys)
-                            if wide == 1:
-                                target[0] = combine(target[0], from_here[0])
-                            else:
-                                for i in range(wide):
-                                    target[i] = combine(target[i], from_here[i * ss])
+                            target = offset(into, k * along)
+                            for i in range(m):
+                                target[i] = combine(target[i], part[i * ss])
             unit += m
 
     kernel.__name__ = f"put_{combine.__name__}"
