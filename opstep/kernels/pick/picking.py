@@ -114,8 +114,12 @@ def _one_index(reach: Reach) -> tuple[list[Launch], Index]:
     positions, launches = Scratch(i64, total), []
     if not reach.indices:
         launches.append(Launch(fill_with, positions, 0, units=1, cuda=thread_a_unit))
-    together = [i.start for i in reach.indices] == list(range(len(reach.indices)))  # one operand's
-    for n, group in enumerate([reach.indices] if together else [(i,) for i in reach.indices]):
+    depth = len(reach.indices)
+    if [i.start for i in reach.indices] == list(range(depth)):  # one operand's numbers
+        groups = [reach.indices][:depth]
+    else:
+        groups = [(i,) for i in reach.indices]
+    for n, group in enumerate(groups):
         (of, *_, walk, start, _), about = group[0], [(i.extent, i.along) for i in group]
         *outer, (count, step, _) = joined(sizes, [walk[k] for k in axes], own)
         table, counters = odometer(outer, start)
