@@ -85,6 +85,16 @@ class IndexPut(Op):
             raise Mismatch(f"{source} does not broadcast to the {selected} that are selected", 1)
         return x
 
+    @classmethod
+    def grad(cls, g, operands, results, grads, *, axes):
+        x, source, *indices = operands
+        (gy,) = grads
+        by_source = g.sum_to(g.index(gy, *indices, axes=axes, missing=0.0), source)
+        if cls.combine is replace_element:
+            gy = g.index_put(gy, 0.0, *indices, axes=axes)
+        by_x = g.to_dtype(gy, x.dtype) if hasattr(x, "dtype") else None
+        return by_x, by_source, *[None] * len(indices)
+
 
 class index_put(IndexPut):
     """x with the elements that `index` selects replaced by `source`, which broadcasts to them.
@@ -95,15 +105,7 @@ class index_put(IndexPut):
     signature = "index_put(x: T, source: T, indices: X*, *, axes: ints = none)"
     source = "torch.index_put, torch.index_copy and index_fill, numpy's x[i, j] = source"
     moves = True
-
     combine = staticmethod(replace_element)
-
-    def grad(g, operands, results, grads, *, axes):
-        x, source, *indices = operands
-        gx = g.index_put(grads[0], 0.0, *indices, axes=axes)
-        g_source = g.index(grads[0], *indices, axes=axes, missing=0.0)
-        by_x = g.to_dtype(gx, x.dtype) if hasattr(x, "dtype") else None
-        return by_x, g.sum_to(g_source, source), *[None] * len(indices)
 
 
 class index_put_add(IndexPut):
@@ -114,14 +116,7 @@ class index_put_add(IndexPut):
 
     signature = "index_put_add(x: N, source: N, indices: X*, *, axes: ints = none)"
     source = "torch.index_put(accumulate=True), torch.index_add, numpy.add.at"
-
     combine = staticmethod(add_elements)
 
     def flops(x, source, *indices, axes):
         return x.with_shape(indexed_shape(x, indices, axes)).size
-
-    def grad(g, operands, results, grads, *, axes):
-        x, source, *indices = operands
-        g_source = g.index(grads[0], *indices, axes=axes, missing=0.0)
-        by_x = g.to_dtype(grads[0], x.dtype) if hasattr(x, "dtype") else None
-        return by_x, g.sum_to(g_source, source), *[None] * len(indices)

@@ -39,7 +39,7 @@ def pick(x: Arg, y: Arg, reach: Reach, nothing: int) -> Grid | None:
     args = (reinterpreted(x, word), reinterpreted(y, word), repeated(nothing, word.itemsize))
     sizes, steps, about = table(indices, dims)
     kernel, grid = elements_kernel(which), -(-y.size // (THREADS * EACH))
-    args = (*args, *tensors, y.size, len(dims), sizes, steps, about)
+    args = (*args, *tensors, y.size, 0, len(dims), sizes, steps, about)
     return Grid(kernel, *args, grid=grid, block=THREADS)
 
 
@@ -116,9 +116,13 @@ def located(
     nowhere = sum(most) // unit + 1
     keys = Scratch(i32 if nowhere < LIMIT // 2 else i64, count)
     sizes, steps, about = table(reach.indices, dims, unit)
-    args = (keys, *tensors, count, first, nowhere, len(dims), sizes, steps, about)
+    args = (tensors[0], keys, nowhere, *tensors, count, first, len(dims), sizes, steps, about)
     grid = -(-count // (THREADS * EACH))
-    return Grid(keys_kernel(which), *args, grid=grid, block=THREADS), keys, nowhere
+    return (
+        Grid(elements_kernel(which, place_itself), *args, grid=grid, block=THREADS),
+        keys,
+        nowhere,
+    )
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -174,48 +178,38 @@ def finder(which: tuple[int, ...]) -> Callable:
     return find
 
 
+def element_at(x, place):
+    return x[place]
+
+
+def place_itself(x, place):
+    return place
+
+
 @cache
-def elements_kernel(which: tuple[int, ...]) -> Callable:
-    """A thread has `EACH` elements, a block apart: their indices are read together, then they."""
+def elements_kernel(which: tuple[int, ...], read: Callable = element_at) -> Callable:
+    """A thread has `EACH` elements, a block apart: their indices are read together, then they. They
+    are those of the entries from `start` on.
+    """
     find = finder(which)
 
-    def pick_elements(x, y, nothing, a, b, c, d, size, rank, sizes, steps, about):
+    def pick_elements(x, y, nothing, a, b, c, d, size, start, rank, sizes, steps, about):
         first = np.int64(cuda.blockIdx.x) * (THREADS * EACH) + cuda.threadIdx.x
         places = cuda.local.array(EACH, np.int64)
         found = cuda.local.array(EACH, np.int64)
         for j in range(EACH):
-            i = min(first + j * THREADS, size - 1)
+            i = start + min(first + j * THREADS, size - 1)
             places[j] = find(a, b, c, d, i, rank, sizes, about)
         for j in range(EACH):
-            i = min(first + j * THREADS, size - 1)
+            i = start + min(first + j * THREADS, size - 1)
             there = places[j] >= 0
-            found[j] = x[places[j] + spot(i, sizes, steps, rank)] if there else nothing
+            found[j] = read(x, places[j] + spot(i, sizes, steps, rank)) if there else nothing
         for j in range(EACH):
             i = first + j * THREADS
             if i < size:
                 y[i] = found[j]
 
     return pick_elements
-
-
-@cache
-def keys_kernel(which: tuple[int, ...]) -> Callable:
-    """As `elements_kernel`, of the places themselves."""
-    find = finder(which)
-
-    def locate(keys, a, b, c, d, n, start, nowhere, rank, sizes, steps, about):
-        first = np.int64(cuda.blockIdx.x) * (THREADS * EACH) + cuda.threadIdx.x
-        found = cuda.local.array(EACH, np.int64)
-        for j in range(EACH):
-            entry = start + min(first + j * THREADS, n - 1)
-            found[j] = find(a, b, c, d, entry, rank, sizes, about)
-        for j in range(EACH):
-            i = first + j * THREADS
-            if i < n:
-                there = found[j] >= 0
-                keys[i] = found[j] + spot(start + i, sizes, steps, rank) if there else nowhere
-
-    return locate
 
 
 @cache

@@ -18,8 +18,7 @@ import numpy as np
 from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.cuda_keys import itself
 from opstep.kernels.pick.cuda_picking import located
-from opstep.kernels.pick.cuda_ranking import Rows
-from opstep.kernels.pick.cuda_sort import sorted_pairs
+from opstep.kernels.pick.cuda_sort import Rows, sorted_pairs
 from opstep.kernels.pick.reach import Reach, joined
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
 from opstep.runtime.device.cuda.compiling.names import cuda, pointer_to

@@ -46,6 +46,7 @@ class ScatterParts(Put):
     outside = lost.scattered_parts
     reach = staticmethod(parts)
     places = staticmethod(by_parts)
+    picks_up = "gather_nd"
 
     def infer(x, index, source, *, batch):
         depth = axes_in_parts(x, index, batch)
@@ -66,14 +67,6 @@ class scatter_nd(ScatterParts):
     moves = True
     combine = staticmethod(replace_element)
 
-    def grad(g, operands, results, grads, *, batch):
-        x, index, source = operands
-        gy = grads[0]
-        g_source = g.gather_nd(gy, index, batch=batch, missing=0.0)
-        zeros = g.full(shape=source.shape, value=0.0, dtype=gy.dtype)
-        gx = g.scatter_nd(gy, index, zeros, batch=batch)
-        return g.to_dtype(gx, x.dtype), None, g.to_dtype(g_source, source.dtype)
-
 
 class scatter_nd_add(ScatterParts):
     """x with y[index[p]] += source[p] for each p; indices are those of `gather_nd`."""
@@ -84,8 +77,3 @@ class scatter_nd_add(ScatterParts):
 
     def flops(x, index, source, *, batch):
         return source.size
-
-    def grad(g, operands, results, grads, *, batch):
-        x, index, source = operands
-        g_source = g.gather_nd(grads[0], index, batch=batch, missing=0.0)
-        return g.to_dtype(grads[0], x.dtype), None, g.to_dtype(g_source, source.dtype)

@@ -165,13 +165,16 @@ class Pick(Op):
 
 
 class Put(Op):
-    """Base: x, where what stands at these places meets `source`, one element after the other."""
+    """Base: x, where what stands at these places meets `source`, one element after the other. The
+    op `picks_up` reads what it puts.
+    """
 
     inplace = (0,)
     overwrites = True
     reach: ClassVar[Callable[..., Reach]]
     places: ClassVar[Callable[..., np.ndarray]]
     combine: ClassVar[Callable]
+    picks_up: ClassVar[str]
 
     @classmethod
     def oracle(cls, x, index, source, **attrs):
@@ -185,6 +188,16 @@ class Put(Op):
     def cuda(cls, x, index, source, y, **attrs):
         reach = cls.reach(x.shape, index, **attrs)
         return [*copy_all(x, y), *put(cls.combine, source, y, reach, on_gpu=True)]
+
+    @classmethod
+    def grad(cls, g, operands, results, grads, **attrs):
+        x, index, source = operands
+        (gy,) = grads
+        by_source = getattr(g, cls.picks_up)(gy, index, missing=0.0, **attrs)
+        if cls.combine is replace_element:
+            zeros = g.full(shape=source.shape, value=0.0, dtype=gy.dtype)
+            gy = getattr(g, cls.name)(gy, index, zeros, **attrs)
+        return g.to_dtype(gy, x.dtype), None, g.to_dtype(by_source, source.dtype)
 
 
 # --- kernels --------------------------------------------------------------------------------------

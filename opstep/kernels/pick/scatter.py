@@ -21,6 +21,7 @@ class Scatter(Put):
     outside = lost.scattered
     reach = staticmethod(elements)
     places = staticmethod(aligned)
+    picks_up = "gather_elements"
 
     def infer(x, index, source, *, axis, **attrs):
         check_aligned(x, index, axis)
@@ -40,17 +41,6 @@ class scatter(Scatter):
     moves = True
     combine = staticmethod(replace_element)
 
-    def grad(g, operands, results, grads, *, axis):
-        x, index, source = operands
-        gy = grads[0]
-        zeros = g.full(shape=index.shape, value=0.0, dtype=gy.dtype)
-        g_source = g.gather_elements(gy, index, axis=axis, missing=0.0)
-        return (
-            g.to_dtype(g.scatter(gy, index, zeros, axis=axis), x.dtype),
-            None,
-            g.to_dtype(g_source, source.dtype),
-        )
-
 
 class scatter_add(Scatter):
     """x with y[index[i, j, k], j, k] += source[i, j, k] (for axis 0, and so on)."""
@@ -61,11 +51,6 @@ class scatter_add(Scatter):
 
     def flops(x, index, source, *, axis):
         return index.size
-
-    def grad(g, operands, results, grads, *, axis):
-        x, index, source = operands
-        g_source = g.gather_elements(grads[0], index, axis=axis, missing=0.0)
-        return g.to_dtype(grads[0], x.dtype), None, g.to_dtype(g_source, source.dtype)
 
 
 class gather_elements_grad(Op):

@@ -14,8 +14,7 @@ import numpy as np
 from opstep.kernels.conv.cuda_direct import cleared
 from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.cuda_keys import itself
-from opstep.kernels.pick.cuda_ranking import Rows
-from opstep.kernels.pick.cuda_sort import sorted_pairs
+from opstep.kernels.pick.cuda_sort import Rows, sorted_pairs
 from opstep.kernels.pick.picking import add_elements
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.pool.sampling import nearest_to, nothing_at, place_of
