@@ -13,7 +13,7 @@ import numpy as np
 
 from opstep.kernels.move.cuda_copying import reinterpreted, repeated
 from opstep.kernels.pick.reach import Index, Reach, joined
-from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
 from opstep.runtime.ir.types import i32, i64
@@ -21,6 +21,7 @@ from opstep.runtime.ir.types import i32, i64
 THREADS = 256  # of a block
 TURN = 4  # words that a thread of a long row copies
 EACH = 4  # elements that a thread picks, and entries that it locates
+AGAIN = 8  # elements that it picks by one index
 OPERANDS = 4  # different tensors of indices that kernels take
 
 
@@ -37,10 +38,15 @@ def pick(x: Arg, y: Arg, reach: Reach, nothing: int) -> Grid | None:
         return _rows(x, y, indices, dims, tensors, which, nothing)
     word = CARRIERS[x.stored.itemsize]
     args = (reinterpreted(x, word), reinterpreted(y, word), repeated(nothing, word.itemsize))
-    sizes, steps, about = table(indices, dims)
-    kernel, grid = elements_kernel(which), -(-y.size // (THREADS * EACH))
-    args = (*args, *tensors, y.size, 0, len(dims), sizes, steps, about)
-    return Grid(kernel, *args, grid=grid, block=THREADS)
+    if len(dims) > 1 and not any(dims[0][2:]):  # the same indices again and again
+        (again, apart, *_), *dims = dims
+        size = y.size // again
+        args = (*args, *tensors, size, again, apart, *table(indices, dims))
+        grid = -(-size * -(-again // AGAIN) // THREADS)
+        return Grid(again_kernel(which), *args, grid=grid, block=THREADS)
+    grid = -(-y.size // (THREADS * EACH))
+    args = (*args, *tensors, y.size, 0, *table(indices, dims))
+    return Grid(elements_kernel(which), *args, grid=grid, block=THREADS)
 
 
 def _rows(
@@ -57,8 +63,7 @@ def _rows(
     each = count if count < THREADS * TURN else THREADS * TURN
     across = -(-count // each)
     args = (reinterpreted(x, word), reinterpreted(y, word), repeated(nothing, itemsize), *tensors)
-    sizes, steps, about = table(indices, outer, group)
-    args = (*args, rows, len(outer), sizes, steps, about, count, each, across, bits)
+    args = (*args, rows, *table(indices, outer, group), count, each, across, bits)
     grid = across * -(-rows // (THREADS >> bits))
     return Grid(rows_kernel(pair, which), *args, grid=grid, block=THREADS)
 
@@ -86,16 +91,14 @@ def operands(indices: Sequence[Index]) -> tuple[tuple[Any, ...], tuple[int, ...]
     return (*distinct, *distinct[:1] * (OPERANDS - len(distinct))), which
 
 
-def table(indices: Sequence[Index], dims: list, group: int = 1) -> tuple[tuple[int, ...], ...]:
-    """(sizes, steps in x, what `finder` takes) of axes of (extent, step in x, step of each index);
-    what is counted in x is counted in groups.
+def table(indices: Sequence[Index], dims: list, group: int = 1) -> tuple:
+    """What `finder` takes of axes of (extent, step in x, step of each index): rank, sizes, steps,
+    and about each index; what is counted in x is counted in groups.
     """
-    about = [
-        (i.extent, i.along // group, i.start, i.skipped, *(d[2 + k] for d in dims))
-        for k, i in enumerate(indices)
-    ]
-    sizes, steps = tuple(d[0] for d in dims), tuple(d[1] // group for d in dims)
-    return sizes, steps, tuple(n for of_index in about for n in of_index)
+    columns = list(zip(*dims, strict=True))
+    steps = (*(s // group for s in columns[1]), *(s for of in columns[2:] for s in of))
+    about = tuple(n for i in indices for n in (i.extent, i.along // group, i.start, i.skipped))
+    return len(dims), columns[0], steps, about
 
 
 def located(
@@ -115,8 +118,7 @@ def located(
     most += [max(i.extent - 1, 0) * i.along for i in reach.indices]
     nowhere = sum(most) // unit + 1
     keys = Scratch(i32 if nowhere < LIMIT // 2 else i64, count)
-    sizes, steps, about = table(reach.indices, dims, unit)
-    args = (tensors[0], keys, nowhere, *tensors, count, first, len(dims), sizes, steps, about)
+    args = (tensors[0], keys, nowhere, *tensors, count, first, *table(reach.indices, dims, unit))
     grid = -(-count // (THREADS * EACH))
     return (
         Grid(elements_kernel(which, place_itself), *args, grid=grid, block=THREADS),
@@ -148,32 +150,48 @@ _TAKE = (first_of, second_of, third_of, fourth_of)
 
 
 @cache
-def finder(which: tuple[int, ...]) -> Callable:
-    """What the indices add to the place of an entry; below 0 where it does not exist."""
+def adder(which: tuple[int, ...]) -> Callable:
+    """Adds to a place what the indices say that stand at these offsets; below 0 where the place
+    does not exist.
+    """
     if not which:
 
-        def add_nothing(a, b, c, d, entry, rank, sizes, about):
-            return np.int64(0)
+        def add_nothing(a, b, c, d, offsets, about):
+            return offsets[0]
 
         return add_nothing
 
-    before, take, at = finder(which[:-1]), _TAKE[which[-1]], len(which) - 1
+    before, take, at = adder(which[:-1]), _TAKE[which[-1]], len(which) - 1
 
-    def find(a, b, c, d, entry, rank, sizes, about):
-        place = before(a, b, c, d, entry, rank, sizes, about)
-        base = at * (4 + rank)
-        n = about[base]
-        own = about[base + 2]
-        rest = entry
+    def add(a, b, c, d, offsets, about):
+        place = before(a, b, c, d, offsets, about)
+        n = about[4 * at]
+        k = np.int64(take(a, b, c, d)[offsets[at + 1] + about[4 * at + 2]])
+        k = k + n if k < 0 else k
+        there = k >= 0 and k < n and k != about[4 * at + 3] and place >= 0
+        return place + k * about[4 * at + 1] if there else np.int64(-1)
+
+    return add
+
+
+@cache
+def finder(which: tuple[int, ...]) -> Callable:
+    """Where an entry stands in x; below 0 where it does not exist."""
+    add, count = adder(which), len(which) + 1
+
+    def find(a, b, c, d, entry, rank, sizes, steps, about):
+        offsets = cuda.local.array(count, np.int64)
+        for m in range(count):
+            offsets[m] = 0
         for back in range(1, rank):
             axis = rank - back
-            above = div32(rest, sizes[axis])
-            own += (rest - above * sizes[axis]) * about[base + 4 + axis]
-            rest = above
-        k = np.int64(take(a, b, c, d)[own + rest * about[base + 4]])
-        k = k + n if k < 0 else k
-        there = k >= 0 and k < n and k != about[base + 3] and place >= 0
-        return place + k * about[base + 1] if there else np.int64(-1)
+            above = div32(entry, sizes[axis])
+            for m in range(count):
+                offsets[m] += (entry - above * sizes[axis]) * steps[m * rank + axis]
+            entry = above
+        for m in range(count):
+            offsets[m] += entry * steps[m * rank]
+        return add(a, b, c, d, offsets, about)
 
     return find
 
@@ -198,18 +216,40 @@ def elements_kernel(which: tuple[int, ...], read: Callable = element_at) -> Call
         places = cuda.local.array(EACH, np.int64)
         found = cuda.local.array(EACH, np.int64)
         for j in range(EACH):
-            i = start + min(first + j * THREADS, size - 1)
-            places[j] = find(a, b, c, d, i, rank, sizes, about)
+            entry = start + min(first + j * THREADS, size - 1)
+            places[j] = find(a, b, c, d, entry, rank, sizes, steps, about)
         for j in range(EACH):
-            i = start + min(first + j * THREADS, size - 1)
-            there = places[j] >= 0
-            found[j] = read(x, places[j] + spot(i, sizes, steps, rank)) if there else nothing
+            found[j] = read(x, places[j]) if places[j] >= 0 else nothing
         for j in range(EACH):
             i = first + j * THREADS
             if i < size:
                 y[i] = found[j]
 
     return pick_elements
+
+
+@cache
+def again_kernel(which: tuple[int, ...]) -> Callable:
+    """As many elements, `apart` in x, for each of `size` entries: a thread has `AGAIN` of them."""
+    find = finder(which)
+
+    def pick_again(x, y, nothing, a, b, c, d, size, again, apart, rank, sizes, steps, about):
+        unit = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        group = div32(unit, size)
+        entry = unit - group * size
+        first = group * AGAIN
+        if first >= again:
+            return
+        place = find(a, b, c, d, entry, rank, sizes, steps, about)
+        found = cuda.local.array(AGAIN, np.int64)
+        for j in range(AGAIN):
+            there = place >= 0 and first + j < again
+            found[j] = x[place + (first + j) * apart] if there else nothing
+        for j in range(AGAIN):
+            if first + j < again:
+                y[(first + j) * size + entry] = found[j]
+
+    return pick_again
 
 
 @cache
@@ -244,9 +284,8 @@ def rows_kernel(pair: bool, which: tuple[int, ...]) -> Callable:
         row = (block * THREADS + cuda.threadIdx.x) >> bits
         if row >= rows:
             return
-        p = find(a, b, c, d, row, rank, sizes, about)
+        p = find(a, b, c, d, row, rank, sizes, steps, about)
         there = p >= 0
-        p += spot(row, sizes, steps, rank)
         q = row * count
         wide = 1 << bits
         j = (cuda.blockIdx.x - block * across) * each + (cuda.threadIdx.x & (wide - 1))

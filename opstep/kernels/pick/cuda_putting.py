@@ -31,10 +31,11 @@ MOST = 1 << 30  # entries that are sorted at once
 ENOUGH = 1 << 17  # columns that fill a GPU with a thread each
 SHORT = 8  # indices of a column that one thread takes one after the other
 LONG = 256  # those from which on a warp does better, however many columns there are
-TILE = 4 * LANES  # entries of a column that a block reads together
+TILE = 8 * LANES  # entries of a column that a block reads together
 PITCH = TILE + 4  # from one column's to the next, so that neighbours are in different banks
 WARPS = 8  # columns of a block, at most
-ROOM = (48 << 10, 160 << 10)  # bytes of held columns: of rows, and of columns that are neighbours
+ROOM = (40 << 10, 72 << 10)  # bytes of held columns: of rows, and of columns that are neighbours
+PLAIN = 48 << 10  # bytes of shared memory that a block has without asking
 RESIDENT = 1056  # warps that are at work at once, about
 SORTED = (
     1 << 14,
@@ -83,16 +84,18 @@ def _columns(
     size, warps = pitch * y.dtype.itemsize, WARPS
     while warps > 1 and warps * size > ROOM[side]:
         warps //= 2
-    held = warps * size <= ROOM[side] and i.extent <= FAR * length
+    rounds = y.stored is not y.dtype  # what is written, and reads it again
+    held = warps * size <= ROOM[side] and (rounds or i.extent <= FAR * length)
     warps = warps if held else WARPS
     turns = length * -(-units // RESIDENT) * (1 if held else FAR)
-    rounded = not held and y.stored is not y.dtype  # after each of its entries
-    if rounded or turns > SORTED[0] + units * length // SORTED[1]:
+    if (rounds and not held) or turns > SORTED[0] + units * length // SORTED[1]:
         return None
     whole = held and units * i.extent == y.size  # is written, so need not be cleared first
-    bits = -(-i.extent.bit_length() // 4) * 4
+    bits = -(-i.extent.bit_length() // 2) * 2
     kernel = take_tiles(combine, y.dtype.numpy.type, warps, side, held, bool(clear) and whole, bits)
     grid, room = -(-units // warps), warps * size if held else 0
+    if room + warps * PITCH * (4 + y.dtype.itemsize) > PLAIN:
+        room = max(room, PLAIN + 1)  # more than a block has without asking, so that it is asked for
     launch = Grid(kernel, *args, pitch, grid=grid, block=LANES * warps, shared=room)
     return [launch] if whole else [*clear, launch]
 
@@ -176,7 +179,7 @@ def take_tiles(
         places = pointer_to(cuda.shared.array(room, np.int32))
         elements = pointer_to(cuda.shared.array(room, kind))
         columns = pointer_to(cuda.shared.array(0, kind))
-        next_places = cuda.local.array(turns, np.int32)
+        next_numbers = cuda.local.array(turns, np.int64)
         next_elements = cuda.local.array(turns, kind)
         lasts = cuda.local.array(turns, np.int32)
         lane, warp = cuda.threadIdx.x % LANES, cuda.threadIdx.x // LANES
@@ -196,12 +199,10 @@ def take_tiles(
         for base in range(-TILE, length, TILE):
             for j in range(turns):
                 entry = base + TILE + line + j * LANES
-                next_places[j] = n
+                next_numbers[j] = n
                 next_elements[j] = kind(0)
-                if there and entry < length:
-                    k = np.int64(index[wanted + entry * index_near])
-                    k = k + n if k < 0 else k
-                    next_places[j] = k if k >= 0 and k < n and k != skipped else n
+                if there and entry < length:  # what comes of it is looked at after the last tile
+                    next_numbers[j] = index[wanted + entry * index_near]
                     next_elements[j] = source[at + entry * near]
             if base >= 0:
                 for j in range(turns):
@@ -225,7 +226,9 @@ def take_tiles(
             cuda.syncthreads()
             for j in range(turns):
                 p = column * PITCH + line + j * LANES
-                places[p] = next_places[j]
+                k = next_numbers[j]
+                k = k + n if k < 0 else k
+                places[p] = k if k >= 0 and k < n and k != skipped else n
                 elements[p] = next_elements[j]
             cuda.syncthreads()
         if held and there:

@@ -59,9 +59,9 @@ def pick(
     dims = joined(reach.sizes, reach.steps, i.steps)
     word = cuda_picking.word_of(dims, (i,), x.dtype.itemsize, 8)
     if word > 1:  # rows of wider elements, or no rows at all
-        *outer, (count, *near) = dims
-        dims = [*((n, xs // word, step) for n, xs, step in outer), (count // word, *near)]
-        dims = dims if count > word else outer
+        *above, (count, *near) = dims
+        dims = [(n, xs // word, step) for n, xs, step in above]
+        dims += [(count // word, *near)] if count > word else []
         nothing = repeated(nothing, x.dtype.itemsize)
     carrier = CARRIERS[word * x.dtype.itemsize]
     *outer, rows, row = [(1, 0, 0), *dims] if len(dims) == 1 else dims
