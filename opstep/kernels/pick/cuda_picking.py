@@ -22,6 +22,7 @@ THREADS = 256  # of a block
 TURN = 4  # words that a thread of a long row copies
 EACH = 4  # elements that a thread picks, and entries that it locates
 AGAIN = 8  # elements that it picks by one index
+WIDE = 64  # elements after each other from which on that is worth it
 OPERANDS = 4  # different tensors of indices that kernels take
 
 
@@ -30,17 +31,18 @@ def pick(x: Arg, y: Arg, reach: Reach, nothing: int) -> Grid | None:
     is none. None where sizes are too large, or indices too many.
     """
     indices, found = reach.indices, operands(reach.indices)
-    if y.size >= LIMIT or x.stored is not x.dtype or found is None:
+    dims = joined(reach.sizes, reach.steps, *(i.steps for i in indices))
+    rows = y.size // dims[-1][0] if are_rows(dims) else y.size
+    if max(rows, y.size // rows) >= LIMIT or x.stored is not x.dtype or found is None:
         return None
     tensors, which = found
-    dims = joined(reach.sizes, reach.steps, *(i.steps for i in indices))
-    if are_rows(dims):
+    if rows < y.size:
         return _rows(x, y, indices, dims, tensors, which, nothing)
     word = CARRIERS[x.stored.itemsize]
     args = (reinterpreted(x, word), reinterpreted(y, word), repeated(nothing, word.itemsize))
-    if len(dims) > 1 and not any(dims[0][2:]):  # the same indices again and again
+    size = y.size // dims[0][0]
+    if size >= WIDE and not any(dims[0][2:]):  # the same indices again and again
         (again, apart, *_), *dims = dims
-        size = y.size // again
         args = (*args, *tensors, size, again, apart, *table(indices, dims))
         grid = -(-size * -(-again // AGAIN) // THREADS)
         return Grid(again_kernel(which), *args, grid=grid, block=THREADS)
