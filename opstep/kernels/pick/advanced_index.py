@@ -17,7 +17,7 @@ from opstep.kernels.pointwise.broadcast import broadcast_shape
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.literals import check_value
 from opstep.kernels.rules.pitfalls import INDEX
-from opstep.runtime.device.launch import Launch
+from opstep.runtime.device.launch import Grid, Launch
 from opstep.runtime.ir.op import Mismatch, Op
 
 
@@ -74,7 +74,7 @@ class IndexPut(Op):
         return cls.launches(*args, axes=axes, on_gpu=True)
 
     @classmethod
-    def launches(cls, x, source, *args, axes, on_gpu=False) -> list[Launch]:
+    def launches(cls, x, source, *args, axes, on_gpu=False) -> list[Launch | Grid]:
         reach, y = boxes(x.shape, args[:-1], axes), args[-1]
         of = walked(source, reach.sizes)
         return [*copy_all(x, y), *put(cls.combine, source, y, reach, of, on_gpu=on_gpu)]

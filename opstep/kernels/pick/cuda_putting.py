@@ -47,25 +47,24 @@ FAR = 8  # times as long does a turn take where y is not held
 def put(
     combine: Callable, source: Arg | Scratch, y: Arg | Scratch, reach: Reach, of: Sequence[int],
     clear: list[Launch],
-) -> list[Launch | Grid] | None:  # fmt: skip
+) -> Sequence[Launch | Grid] | None:  # fmt: skip
     """See `picking.put`; `clear` are launches that clear y. None where sizes are too large, or
     indices too many.
     """
     free = [k for k, step in enumerate(reach.steps) if step and reach.sizes[k] > 1]
     own = [k for k in free if any(i.steps[k] for i in reach.indices)]
-    found = None
     if len(reach.indices) == 1 and own:
         found = _columns(combine, source, y, reach, of, free, clear)
-    if found is None:
-        found = _sorted(combine, source, y, reach, of, [k for k in free if k not in own])
-        found = found and [*clear, *found]
-    return found
+        if found is not None:
+            return found
+    found = _sorted(combine, source, y, reach, of, [k for k in free if k not in own])
+    return found and [*clear, *found]
 
 
 def _columns(
     combine: Callable, source: Arg | Scratch, y: Arg | Scratch, reach: Reach, of: Sequence[int],
     free: list[int], clear: list[Launch],
-) -> list[Launch | Grid] | None:  # fmt: skip
+) -> Sequence[Launch | Grid] | None:  # fmt: skip
     """By a thread or a warp for each column; None where neither suits."""
     (i,) = reach.indices
     shared = [k for k in range(len(of)) if k not in free]

@@ -7,13 +7,10 @@ value), and is ignored in a gradient; memory outside a tensor is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import numpy as np
 
 from opstep.kernels.move.creation import put_all
-from opstep.kernels.pick.picking import Pick, add_elements, put
+from opstep.kernels.pick.picking import Pick, add_elements, always, put
 from opstep.kernels.pick.reach import (
     Index,
     Reach,
@@ -221,13 +218,3 @@ def _kept(value: int | float, y: Arg) -> int | float:
     if y.dtype.is_float:
         return float(value)
     return int(value != 0) if y.dtype.kind == "b" else int(value)
-
-
-@cache
-def always(value: int | float) -> Callable:
-    """In the place of what was there and of what comes there is `value`."""
-
-    def always(old, new):
-        return value
-
-    return always

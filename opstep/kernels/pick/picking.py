@@ -42,9 +42,19 @@ def replace_element(old, new):
     return new
 
 
+@cache
+def always(value: int | float) -> Callable:
+    """In the place of what was there and of what comes there is `value`."""
+
+    def always(old, new):
+        return value
+
+    return always
+
+
 def pick(
     x: Arg, y: Arg, reach: Reach, missing: int | float | None = None, on_gpu: bool = False
-) -> list[Launch] | list[Grid]:
+) -> Sequence[Launch | Grid]:
     """y, of as many elements as the reach has places, is what stands there; where there is nothing,
     `missing`, by default NaN or the largest integer.
     """
@@ -74,7 +84,7 @@ def pick(
 def put(
     combine: Callable, source: Arg | Scratch, y: Arg | Scratch, reach: Reach,
     of: Sequence[int] | None = None, fresh: bool = False, on_gpu: bool = False,
-) -> list[Launch] | list[Grid]:  # fmt: skip
+) -> Sequence[Launch | Grid]:  # fmt: skip
     """``y = combine(y, element)`` for each element of the source at its place in y, which is there
     already, or with `fresh` begins at 0. Those that meet in one place do so in row-major order.
     `of`: strides of the source, by default those of a tensor with the sizes of the reach.

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.move.copying import copy_all
-from opstep.kernels.pick.picking import add_elements, fill_with, put
+from opstep.kernels.pick.picking import add_elements, always, fill_with, put, replace_element
 from opstep.kernels.pick.reach import aligned, elements, written_at
 from opstep.kernels.pick.scatter import Scatter
 from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
@@ -31,18 +31,6 @@ def smaller_element(old, new):
     return new if new < old or new != new else old
 
 
-def any_element(old, new):
-    return new
-
-
-def zero_element(old, new):
-    return 0
-
-
-def one_element(old, new):
-    return 1
-
-
 _COMBINE: dict[str, Callable] = {
     "add": add_elements,
     "mean": add_elements,
@@ -52,11 +40,11 @@ _COMBINE: dict[str, Callable] = {
 }
 # what a place begins with that x's own element does not count in; an extreme with any of its own
 _BEGIN: dict[str, Callable] = {
-    "add": zero_element,
-    "mean": zero_element,
-    "mul": one_element,
-    "max": any_element,
-    "min": any_element,
+    "add": always(0),
+    "mean": always(0),
+    "mul": always(1),
+    "max": replace_element,
+    "min": replace_element,
 }
 
 

@@ -6,6 +6,8 @@ largest value, as in PyTorch; equal elements keep their order. Indices are i64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from opstep.kernels.pick import cuda_sort as gpu
@@ -23,7 +25,28 @@ DIGITS = 256
 FEW = 32  # so many best ones are always kept in order while a row is read; of a long row, more
 
 
-class sort(Op):
+class Ordered(Op):
+    """Base: the first elements along an axis in order, and where they stood, or that alone."""
+
+    @classmethod
+    def cpu(cls, x, *found, axis, descending=False, largest=False, **attrs):
+        return _sorted(x, *_both(found), axis_of(axis, x.rank), descending or largest)
+
+    @classmethod
+    def cuda(cls, x, *found, axis, descending=False, largest=False, **attrs):
+        return _sorted_on_gpu(x, *_both(found), axis_of(axis, x.rank), descending or largest)
+
+    def flops(x, **attrs):
+        return x.size
+
+    def grad(g, operands, results, grads, *, axis, **attrs):
+        x, indices, gy = operands[0], results[1], grads[0]
+        if gy is None:
+            return (None,)
+        return (g.gather_elements_grad(gy, indices, shape=x.shape, axis=axis),)
+
+
+class sort(Ordered):
     """x in ascending (or descending) order along `axis`, and the original index of each element."""
 
     signature = "sort(x: T, *, axis: int = -1, descending: bool = false)"
@@ -38,20 +61,8 @@ class sort(Op):
         order = _order(x, axis, descending)
         return np.take_along_axis(x, order, axis), order
 
-    def cpu(x, values, indices, *, axis, descending):
-        return _sorted(x, values, indices, axis_of(axis, x.rank), descending)
 
-    def cuda(x, values, indices, *, axis, descending):
-        return _sorted_on_gpu(x, values, indices, axis_of(axis, x.rank), descending)
-
-    def flops(x, **attrs):
-        return x.size
-
-    def grad(g, operands, results, grads, *, axis, descending):
-        return (_put_back(g, operands[0], results[1], grads[0], axis),)
-
-
-class argsort(Op):
+class argsort(Ordered):
     """The indices that would sort x along `axis`."""
 
     signature = "argsort(x: T, *, axis: int = -1, descending: bool = false)"
@@ -65,17 +76,8 @@ class argsort(Op):
     def oracle(x, *, axis, descending):
         return _order(x, axis, descending)
 
-    def cpu(x, indices, *, axis, descending):
-        return _sorted(x, None, indices, axis_of(axis, x.rank), descending)
 
-    def cuda(x, indices, *, axis, descending):
-        return _sorted_on_gpu(x, None, indices, axis_of(axis, x.rank), descending)
-
-    def flops(x, **attrs):
-        return x.size
-
-
-class top_k(Op):
+class top_k(Ordered):
     """The k largest (or smallest) elements along `axis`, best first, and their indices.
 
     Among equal elements, those with lower indices are chosen.
@@ -97,38 +99,10 @@ class top_k(Op):
         order = np.take(_order(x, axis, largest), np.arange(k), axis)
         return np.take_along_axis(x, order, axis), order
 
-    def cpu(x, values, indices, *, k, axis, largest, sorted):
-        before, n, inner = around(x.shape, axis_of(axis, x.rank))
-        if values.size == 0:
-            return []
-        if k > FEW and (k > n // 64 or k > 16 * FEW):
-            return _sorted(x, values, indices, axis_of(axis, x.rank), largest)
-        return Launch(
-            *(select_best, x, values, indices, n, k, inner, largest),
-            units=before * inner,
-            grain=max(1, 32768 // n),
-        )
 
-    def cuda(x, values, indices, *, k, axis, largest, sorted):
-        a = axis_of(axis, x.rank)
-        if indices.size and x.shape[a] < 1 << 31:
-            found = best(x, values, indices, around(x.shape, a), k, largest)
-            if found is not None:
-                return found
-        return _sorted_on_gpu(x, values, indices, a, largest)
-
-    def flops(x, **attrs):
-        return x.size
-
-    def grad(g, operands, results, grads, *, k, axis, largest, sorted):
-        return (_put_back(g, operands[0], results[1], grads[0], axis),)
-
-
-def _put_back(g, x, indices, gy, axis: int):
-    """Each gradient at the place where its element was."""
-    if gy is None:
-        return None
-    return g.gather_elements_grad(gy, indices, shape=x.shape, axis=axis)
+def _both(found: Sequence[Arg]) -> tuple[Arg | None, Arg]:
+    """(values, where they are wanted, and indices)."""
+    return (found[0] if len(found) > 1 else None), found[-1]
 
 
 def _order(x, axis: int, descending: bool):
@@ -143,10 +117,10 @@ def _sorted(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: boo
     before, n, inner = around(x.shape, axis)
     kept = around(indices.shape, axis)[1]
     units = before * inner if kept else 0
-    if n < MANY or n >= 1 << 32:
+    if n < MANY or n >= 1 << 32 or kept <= max(FEW, min(n // 64, 16 * FEW)):
         into = values or Scratch(x.dtype, indices.size)
         args = (x, into, indices, n, kept, inner, descending)
-        grain = max(1, 2048 // max(n, 1))
+        grain = max(1, 32768 // max(n * min(kept, 16), 1))
         return [Launch(select_best, *args, units=units, grain=grain)]
     lanes = units > 1
     words, counts = Scratch(i64, 2 * n, per_lane=lanes), Scratch(i64, 4 * DIGITS, per_lane=lanes)
@@ -156,13 +130,14 @@ def _sorted(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: boo
     return [Launch(sort_by_digits, *args, rounds, words, counts, *apart, units=units, grain=1)]
 
 
-def _sorted_on_gpu(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: bool):
-    kept = indices.shape[axis]
+def _sorted_on_gpu(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: bool) -> list:
+    n, kept, shape = x.shape[axis], indices.shape[axis], around(x.shape, axis)
     if indices.size == 0:
         return []
-    if x.shape[axis] >= 1 << 31:
+    if n >= 1 << 31:
         return _sorted(x, values, indices, axis, descending)
-    return gpu.sort(x, values, indices, around(x.shape, axis), kept, descending)
+    found = values and kept < n and best(x, values, indices, shape, kept, descending)
+    return found or gpu.sort(x, values, indices, shape, kept, descending)
 
 
 # --- kernels: units are rows along the axis -------------------------------------------------------
