@@ -256,12 +256,13 @@ def pick_rows(
     row = lo // count - plane * rows
     column = lo - (plane * rows + row) * count
     set_odometer(at, plane, rank, table)
+    in_x, in_index = at[rank], at[rank + 1]
     left = hi - lo
     while left > 0:
         m = min(count - column, left)
         target = offset(y, hi - left)
-        source = offset(x, at[rank] + row * x_apart + column * xs)
-        wanted = offset(index, at[rank + 1] + row * apart + column * step)
+        source = offset(x, in_x + row * x_apart + column * xs)
+        wanted = offset(index, in_index + row * apart + column * step)
         if step != 0:
             for i in range(m):
                 k = np.int64(wanted[i * step])
@@ -270,13 +271,14 @@ def pick_rows(
         else:
             k = np.int64(wanted[0])
             k = k + n if k < 0 else k
-            from_here = offset(source, k * along)
-            if k >= 0 and k < n and xs == 1:
-                for i in range(m):
-                    target[i] = from_here[i]
-            elif k >= 0 and k < n:
-                for i in range(m):
-                    target[i] = from_here[i * xs]
+            if k >= 0 and k < n:
+                source = offset(source, k * along)
+                if xs == 1:
+                    for i in range(m):
+                        target[i] = source[i]
+                else:
+                    for i in range(m):
+                        target[i] = source[i * xs]
             else:
                 for i in range(m):
                     target[i] = nothing
@@ -286,6 +288,7 @@ def pick_rows(
         if row == rows:
             row = 0
             advance_odometer(at, rank, table)
+            in_x, in_index = at[rank], at[rank + 1]
 
 
 def stand(row, rank, sizes, steps):
