@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.pick import cuda_putting, cuda_segments
+from opstep.kernels.pick import cuda_picking, cuda_putting, cuda_segments
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +141,10 @@ def test_bags(mode):
             )
 
 
-def test_picked_elements():
+@pytest.mark.parametrize("wide", [1, 64])
+def test_picked_elements(wide, monkeypatch):
+    """Also by an index that is read once for many."""
+    monkeypatch.setattr(cuda_picking, "WIDE", wide)
     x = numbers("f32", 3, 4, 5, 2)
     i, j = indices(30, 3, 2).reshape(6, 5), indices(5, 5, 2, seed=1)
     for axes in ((0,), (1,), (3,)):
@@ -150,6 +153,11 @@ def test_picked_elements():
     for axes in ((0, 1), (2, 1), (0, 2), (3, 0)):
         check("index", x, i, j, axes=axes)
     check("index", x, i, j, indices(6, 4, 2).reshape(6, 1), axes=(0, 2, 1), missing=1.0)
+    for dtype in ("bf16", "i8", "f64"):
+        check("gather", numbers(dtype, 19, 7), indices(33, 7, 5), axis=1)
+        check("gather", numbers(dtype, 9, 7, 3), indices(33, 7, 5), axis=1)
+    check("gather_elements", numbers("f32", 6, 7), indices(45, 7, 5).reshape(5, 9), axis=1)
+    check("gather_nd", x, np.stack((indices(17, 3, 5), indices(17, 4, 5)), -1))
 
 
 @pytest.mark.usefixtures("way")
