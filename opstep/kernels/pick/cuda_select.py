@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.pick.cuda_keys import carried, first_of, into_results, itself, keys_of
-from opstep.kernels.pick.cuda_ranking import (
+from opstep.kernels.pick.cuda_sort import (
+    CHUNK,
+    COPIES,
     DIGITS,
+    ITEMS,
     LANES,
     THREADS,
     TOP,
@@ -24,17 +27,15 @@ from opstep.kernels.pick.cuda_ranking import (
     Into,
     Rows,
     reader,
+    sort_rows,
     sum_before,
 )
-from opstep.kernels.pick.cuda_sort import CHUNK, sort_rows
 from opstep.runtime.device.builtin import atomic_add
 from opstep.runtime.device.cuda.compiling.names import cuda, digit_of, pointer_to
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.ir.types import i32, i64
 
 BLOCKS = 528  # about as many keep a GPU busy
-ITEMS = 16  # of a thread, read together
-COPIES = 4  # of the counts of a part, so that warps seldom meet
 BINS = COPIES * DIGITS
 WIDE = 1024  # threads that add up counts of digits
 SHARES = WIDE // DIGITS

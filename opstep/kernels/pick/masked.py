@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from opstep.kernels.move.copying import as_carriers
-from opstep.kernels.pick.index import unread
+from opstep.kernels.pick.reach import read_at
 from opstep.kernels.reduce import cuda_scan as gpu
 from opstep.kernels.reduce.folds import total
 from opstep.kernels.reduce.scans import running
@@ -46,12 +46,9 @@ class masked_scatter(Op):
         return x
 
     def oracle(x, mask, source):
-        y = x.copy()
-        values = np.full(mask.sum(), unread(x), x.dtype)
-        count = min(len(values), source.size)
-        values[:count] = source.reshape(-1)[:count]
-        y[mask.astype(bool)] = values
-        return y
+        before = np.cumsum(mask).reshape(mask.shape) - 1
+        values = read_at(source, np.where(before < source.size, before, -1))
+        return np.where(mask, values, x)
 
     def cpu(x, mask, source, y):
         chunks = -(-x.size // CHUNK)

@@ -11,8 +11,9 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.move.copying import copy_all
-from opstep.kernels.pick.index import add_elements
-from opstep.kernels.pick.scatter import Scatter, one_by_one, scattered
+from opstep.kernels.pick.picking import add_elements, always, fill_with, put, replace_element
+from opstep.kernels.pick.reach import aligned, elements, written_at
+from opstep.kernels.pick.scatter import Scatter
 from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import i64
@@ -30,18 +31,6 @@ def smaller_element(old, new):
     return new if new < old or new != new else old
 
 
-def any_element(old, new):
-    return new
-
-
-def zero_element(old, new):
-    return 0
-
-
-def one_element(old, new):
-    return 1
-
-
 _COMBINE: dict[str, Callable] = {
     "add": add_elements,
     "mean": add_elements,
@@ -51,11 +40,11 @@ _COMBINE: dict[str, Callable] = {
 }
 # what a place begins with that x's own element does not count in; an extreme with any of its own
 _BEGIN: dict[str, Callable] = {
-    "add": zero_element,
-    "mean": zero_element,
-    "mul": one_element,
-    "max": any_element,
-    "min": any_element,
+    "add": always(0),
+    "mean": always(0),
+    "mul": always(1),
+    "max": replace_element,
+    "min": replace_element,
 }
 
 
@@ -82,12 +71,13 @@ class scatter_reduce(Scatter):
         return Scatter.infer(x, index, source, axis=axis)
 
     def oracle(x, index, source, *, reduction, axis, include_self):
-        begun = x if include_self else one_by_one(_BEGIN[reduction], x, index, source, axis)
-        y = one_by_one(_COMBINE[reduction], begun, index, source, axis)
+        places = aligned(x.shape, index, axis)
+        begun = x if include_self else written_at(_BEGIN[reduction], x, places, source)
+        y = written_at(_COMBINE[reduction], begun, places, source)
         if reduction != "mean":
             return y
-        first = np.full(x.shape, int(include_self))
-        count = np.maximum(one_by_one(add_elements, first, index, np.ones_like(index), axis), 1)
+        count = written_at(add_elements, np.full(x.shape, int(include_self)), places, 1)
+        count = np.maximum(count, 1)
         return y // count if y.dtype.kind in "iu" else y / count
 
     def cpu(x, index, source, y, *, reduction, axis, include_self):
@@ -116,27 +106,21 @@ class scatter_reduce(Scatter):
 def _reduced(
     x: Arg, index: Arg, source: Arg, y: Arg, reduction: str, axis: int, include_self: bool, on_gpu
 ) -> list:
-    launches = copy_all(x, y)
+    reach, launches = elements(x.shape, index, axis), copy_all(x, y)
     if not include_self:
-        launches += scattered(_BEGIN[reduction], source, index, y, axis, on_gpu)
-    launches += scattered(_COMBINE[reduction], source, index, y, axis, on_gpu)
+        launches += put(_BEGIN[reduction], source, y, reach, on_gpu=on_gpu)
+    launches += put(_COMBINE[reduction], source, y, reach, on_gpu=on_gpu)
     if reduction != "mean" or not y.size or not index.size:
         return launches
-    ones, counts = Scratch(i64, index.size), Scratch(i64, y.size)
-    counting = scattered(add_elements, ones, index, y, axis, on_gpu, counts)
+    counts, one = Scratch(i64, y.size), Scratch(i64, 1)
     each = {"units": y.size, "cuda": thread_a_unit}
     return [
         *launches,
         Launch(fill_with, counts, int(include_self), **each),
-        Launch(fill_with, ones, 1, units=index.size, cuda=thread_a_unit),
-        *counting,
+        Launch(fill_with, one, 1, units=1, cuda=thread_a_unit),
+        *put(add_elements, one, counts, reach, (0,) * x.rank, on_gpu=on_gpu),
         Launch(divide(y.dtype.is_float), y, counts, **each),
     ]
-
-
-def fill_with(y, value, lo, hi):
-    for i in range(lo, hi):
-        y[i] = value
 
 
 @cache

@@ -1,11 +1,12 @@
 """Sorting along an axis: sort, argsort, top_k.
 
-Sorts are stable: by digits on a GPU, and of long rows of elements of up to 4 bytes; others by
-merging. NaN counts as the largest value, as in PyTorch; equal elements keep their order. Indices
-are i64.
+Sorts are stable: by digits on a GPU, and of long rows; short ones by insertion. NaN counts as the
+largest value, as in PyTorch; equal elements keep their order. Indices are i64.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,13 +20,33 @@ from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import i64
 
-RUN = 16  # elements that are sorted by insertion before runs are merged
 MANY = 64  # elements that are worth it to count digits
 DIGITS = 256
 FEW = 32  # so many best ones are always kept in order while a row is read; of a long row, more
 
 
-class sort(Op):
+class Ordered(Op):
+    """Base: the first elements along an axis in order, and where they stood, or that alone."""
+
+    @classmethod
+    def cpu(cls, x, *found, axis, descending=False, largest=False, **attrs):
+        return _sorted(x, *_both(found), axis_of(axis, x.rank), descending or largest)
+
+    @classmethod
+    def cuda(cls, x, *found, axis, descending=False, largest=False, **attrs):
+        return _sorted_on_gpu(x, *_both(found), axis_of(axis, x.rank), descending or largest)
+
+    def flops(x, **attrs):
+        return x.size
+
+    def grad(g, operands, results, grads, *, axis, **attrs):
+        x, indices, gy = operands[0], results[1], grads[0]
+        if gy is None:
+            return (None,)
+        return (g.gather_elements_grad(gy, indices, shape=x.shape, axis=axis),)
+
+
+class sort(Ordered):
     """x in ascending (or descending) order along `axis`, and the original index of each element."""
 
     signature = "sort(x: T, *, axis: int = -1, descending: bool = false)"
@@ -40,20 +61,8 @@ class sort(Op):
         order = _order(x, axis, descending)
         return np.take_along_axis(x, order, axis), order
 
-    def cpu(x, values, indices, *, axis, descending):
-        return _sorted(x, values, indices, axis_of(axis, x.rank), descending)
 
-    def cuda(x, values, indices, *, axis, descending):
-        return _sorted_on_gpu(x, values, indices, axis_of(axis, x.rank), descending)
-
-    def flops(x, **attrs):
-        return x.size
-
-    def grad(g, operands, results, grads, *, axis, descending):
-        return (_put_back(g, operands[0], results[1], grads[0], axis),)
-
-
-class argsort(Op):
+class argsort(Ordered):
     """The indices that would sort x along `axis`."""
 
     signature = "argsort(x: T, *, axis: int = -1, descending: bool = false)"
@@ -67,17 +76,8 @@ class argsort(Op):
     def oracle(x, *, axis, descending):
         return _order(x, axis, descending)
 
-    def cpu(x, indices, *, axis, descending):
-        return _sorted(x, None, indices, axis_of(axis, x.rank), descending)
 
-    def cuda(x, indices, *, axis, descending):
-        return _sorted_on_gpu(x, None, indices, axis_of(axis, x.rank), descending)
-
-    def flops(x, **attrs):
-        return x.size
-
-
-class top_k(Op):
+class top_k(Ordered):
     """The k largest (or smallest) elements along `axis`, best first, and their indices.
 
     Among equal elements, those with lower indices are chosen.
@@ -99,38 +99,10 @@ class top_k(Op):
         order = np.take(_order(x, axis, largest), np.arange(k), axis)
         return np.take_along_axis(x, order, axis), order
 
-    def cpu(x, values, indices, *, k, axis, largest, sorted):
-        before, n, inner = around(x.shape, axis_of(axis, x.rank))
-        if values.size == 0:
-            return []
-        if k > FEW and (k > n // 64 or k > 16 * FEW):
-            return _sorted(x, values, indices, axis_of(axis, x.rank), largest)
-        return Launch(
-            *(select_best, x, values, indices, n, k, inner, largest),
-            units=before * inner,
-            grain=max(1, 32768 // n),
-        )
 
-    def cuda(x, values, indices, *, k, axis, largest, sorted):
-        a = axis_of(axis, x.rank)
-        if indices.size and x.shape[a] < 1 << 31:
-            found = best(x, values, indices, around(x.shape, a), k, largest)
-            if found is not None:
-                return found
-        return _sorted_on_gpu(x, values, indices, a, largest)
-
-    def flops(x, **attrs):
-        return x.size
-
-    def grad(g, operands, results, grads, *, k, axis, largest, sorted):
-        return (_put_back(g, operands[0], results[1], grads[0], axis),)
-
-
-def _put_back(g, x, indices, gy, axis: int):
-    """Each gradient at the place where its element was."""
-    if gy is None:
-        return None
-    return g.gather_elements_grad(gy, indices, shape=x.shape, axis=axis)
+def _both(found: Sequence[Arg]) -> tuple[Arg | None, Arg]:
+    """(values, where they are wanted, and indices)."""
+    return (found[0] if len(found) > 1 else None), found[-1]
 
 
 def _order(x, axis: int, descending: bool):
@@ -145,24 +117,27 @@ def _sorted(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: boo
     before, n, inner = around(x.shape, axis)
     kept = around(indices.shape, axis)[1]
     units = before * inner if kept else 0
-    keys, places = (Scratch(t, 2 * n, per_lane=units > 1) for t in (x.dtype, i64))
-    apart = 2 * n if units > 1 else 0  # from one lane's working memory to the next one's
+    if n < MANY or n >= 1 << 32 or kept <= max(FEW, min(n // 64, 16 * FEW)):
+        into = values or Scratch(x.dtype, indices.size)
+        args = (x, into, indices, n, kept, inner, descending)
+        grain = max(1, 32768 // max(n * min(kept, 16), 1))
+        return [Launch(select_best, *args, units=units, grain=grain)]
+    lanes = units > 1
+    words, counts = Scratch(i64, 2 * n, per_lane=lanes), Scratch(i64, 4 * DIGITS, per_lane=lanes)
+    apart = (words.size, counts.size) if lanes else (0, 0)  # from one lane's memory to the next's
     args = (x, values or x, values is not None, indices, n, kept, inner, descending)
-    grain = max(1, 2048 // max(n, 1))
-    if MANY <= n < 1 << 32 and x.dtype.itemsize <= 4:
-        counts = Scratch(i64, 4 * DIGITS, per_lane=units > 1)
-        args = (*args, places, counts, apart, counts.size if units > 1 else 0)
-        return [Launch(sort_by_digits, *args, units=units, grain=1)]
-    return [Launch(sort_rows, *args, keys, places, apart, units=units, grain=grain)]
+    rounds = -(-x.dtype.itemsize // 4)
+    return [Launch(sort_by_digits, *args, rounds, words, counts, *apart, units=units, grain=1)]
 
 
-def _sorted_on_gpu(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: bool):
-    kept = indices.shape[axis]
+def _sorted_on_gpu(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: bool) -> list:
+    n, kept, shape = x.shape[axis], indices.shape[axis], around(x.shape, axis)
     if indices.size == 0:
         return []
-    if x.shape[axis] >= 1 << 31:
+    if n >= 1 << 31:
         return _sorted(x, values, indices, axis, descending)
-    return gpu.sort(x, values, indices, around(x.shape, axis), kept, descending)
+    found = values and kept < n and best(x, values, indices, shape, kept, descending)
+    return found or gpu.sort(x, values, indices, shape, kept, descending)
 
 
 # --- kernels: units are rows along the axis -------------------------------------------------------
@@ -175,111 +150,48 @@ def precedes(a, b, descending):
     return a < b or (b != b and a == a)
 
 
-def insert_sorted(keys, places, lo, hi, descending):
-    for i in range(lo + 1, hi):
-        key = keys[i]
-        place = places[i]
-        j = i
-        while j > lo and precedes(key, keys[j - 1], descending):
-            keys[j] = keys[j - 1]
-            places[j] = places[j - 1]
-            j -= 1
-        keys[j] = key
-        places[j] = place
-
-
-def merge(keys, places, into_keys, into_places, lo, middle, hi, descending):
-    i = lo
-    j = middle
-    for k in range(lo, hi):
-        second = i == middle or (j < hi and precedes(keys[j], keys[i], descending))
-        p = j if second else i
-        into_keys[k] = keys[p]
-        into_places[k] = places[p]
-        if second:
-            j += 1
-        else:
-            i += 1
-
-
-def sort_row(keys, places, n, descending):
-    """Sorts the first n of 2n elements; tells where the sorted ones stand: at 0 or at n."""
-    for lo in range(0, n, RUN):
-        insert_sorted(keys, places, lo, min(lo + RUN, n), descending)
-    at = 0
-    width = RUN
-    while width < n:
-        source = offset(keys, at)
-        source_places = offset(places, at)
-        at = n - at
-        target = offset(keys, at)
-        target_places = offset(places, at)
-        for lo in range(0, n, 2 * width):
-            middle = min(lo + width, n)
-            hi = min(lo + 2 * width, n)
-            merge(source, source_places, target, target_places, lo, middle, hi, descending)
-        width *= 2
-    return at
-
-
-def sort_rows(
-    x, values, with_values, indices, n, kept, inner, descending, keys, places, apart, lo, hi, lane
-):
-    key = offset(keys, lane * apart)
-    place = offset(places, lane * apart)
-    for unit in range(lo, hi):
-        outer = unit // inner
-        source = offset(x, outer * n * inner + unit - outer * inner)
-        for i in range(n):
-            key[i] = source[i * inner]
-            place[i] = i
-        at = sort_row(key, place, n, descending)
-        start = outer * kept * inner + unit - outer * inner
-        for i in range(kept):
-            indices[start + i * inner] = place[at + i]
-            if with_values:
-                values[start + i * inner] = key[at + i]
-
-
 def sort_by_digits(
-    x, values, with_values, indices, n, kept, inner, descending, words, counts, apart, apart_counts,
-    lo, hi, lane,
+    x, values, with_values, indices, n, kept, inner, descending, rounds, words, counts, apart,
+    apart_counts, lo, hi, lane,
 ):  # fmt: skip
-    """Words of a key and a place are moved to where their digits belong, the lowest digit first;
-    not where all have the same.
+    """Words of 32 bits of a key, the lowest first, and a place are moved to where their digits
+    belong, the lowest digit first; not where all have the same.
     """
     words = offset(words, lane * apart)
     counts = offset(counts, lane * apart_counts)
     for unit in range(lo, hi):
         outer = unit // inner
         source = offset(x, outer * n * inner + unit - outer * inner)
-        for c in range(4 * DIGITS):
-            counts[c] = 0
-        for i in range(n):
-            key = np.int64(high_key(source[i * inner] + 0.0)) + 0x80000000  # -0.0 is 0.0
-            key = 0xFFFFFFFF - key if descending else key
-            words[i] = key << 32 | i
-            for d in range(4):
-                counts[d * DIGITS + (key >> 8 * d & 255)] += 1
         at = 0
-        for d in range(4):
-            starts = offset(counts, d * DIGITS)
-            shift = 32 + 8 * d
-            if starts[words[at] >> shift & 255] == n:
-                continue
-            total = 0
-            for c in range(DIGITS):
-                count = starts[c]
-                starts[c] = total
-                total += count
-            before = offset(words, at)
-            at = n - at
-            after = offset(words, at)
+        for r in range(rounds):
+            for c in range(4 * DIGITS):
+                counts[c] = 0
+            flip = (-1 if descending else 0) ^ (0x80000000 if r == rounds - 1 else 0)
             for i in range(n):
-                word = before[i]
-                c = word >> shift & 255
-                after[starts[c]] = word
-                starts[c] += 1
+                place = words[at + i] & 0xFFFFFFFF if r > 0 else i
+                key = np.int64(high_key(source[place * inner] + 0.0)) >> 32 * r  # -0.0 is 0.0
+                key = (key ^ flip) & 0xFFFFFFFF
+                words[at + i] = key << 32 | place
+                for d in range(4):
+                    counts[d * DIGITS + (key >> 8 * d & 255)] += 1
+            for d in range(4):
+                starts = offset(counts, d * DIGITS)
+                shift = 32 + 8 * d
+                if starts[words[at] >> shift & 255] == n:
+                    continue
+                total = 0
+                for c in range(DIGITS):
+                    count = starts[c]
+                    starts[c] = total
+                    total += count
+                before = offset(words, at)
+                at = n - at
+                after = offset(words, at)
+                for i in range(n):
+                    word = before[i]
+                    c = word >> shift & 255
+                    after[starts[c]] = word
+                    starts[c] += 1
         start = outer * kept * inner + unit - outer * inner
         for i in range(kept):
             place = words[at + i] & 0xFFFFFFFF

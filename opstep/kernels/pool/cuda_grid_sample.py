@@ -14,9 +14,8 @@ from opstep.kernels.conv.cuda_direct import cleared
 from opstep.kernels.move.cuda_copying import transposed
 from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.cuda_keys import itself
-from opstep.kernels.pick.cuda_ranking import Rows
-from opstep.kernels.pick.cuda_sort import sorted_pairs
-from opstep.kernels.pick.index import add_elements
+from opstep.kernels.pick.cuda_sort import Rows, sorted_pairs
+from opstep.kernels.pick.picking import add_elements
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.pool.sampling import looked_at, nothing_at, weight_of
 from opstep.runtime.device.builtin import offset, pick
@@ -75,8 +74,7 @@ def by_images(
     rows = Rows(keys, itself, keys.dtype, pixels.bit_length(), 1, count, signed=False)
     sorting, in_order, order = sorted_pairs(rows)
     added = cuda_segments.runs(
-        *(add_elements, last, in_order, order, sums, (-1, pixels)),
-        places=cuda_segments.walk((pixels,), (channels,), (channels,)),
+        *(add_elements, last, in_order, order, sums, pixels, channels),
         columns=cuda_segments.walk((channels,), (1,), (1,)),
         entries=cuda_segments.walk((images * samples, taps), (channels, 0), (channels, 0)),
         scale=weights,

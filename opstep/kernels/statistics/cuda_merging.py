@@ -10,12 +10,36 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.pick.cuda_sort import network
 from opstep.runtime.device.cuda.compiling.names import cuda
 
 CHUNK = 2048
 THREADS = 256
 _MOST = 0x7FFFFFFFFFFFFFFF
+
+
+@cache
+def network(room: int):
+    """Sorts `room` pairs, a power of 2, by all threads of a block: Batcher's network (1968)."""
+    half = room // 2
+
+    def order_pairs(keys, places):
+        size = 2
+        while size <= room:
+            stride = size // 2
+            while stride > 0:
+                cuda.syncthreads()
+                for t in range(cuda.threadIdx.x, half, cuda.blockDim.x):
+                    i = 2 * t - (t & (stride - 1))
+                    j = i + stride
+                    a, b, p, q = keys[i], keys[j], places[i], places[j]
+                    after = a > b or (a == b and p > q)
+                    if after == ((i & size) == 0):
+                        keys[i], keys[j], places[i], places[j] = b, a, q, p
+                stride //= 2
+            size *= 2
+        cuda.syncthreads()
+
+    return order_pairs
 
 
 @cache

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rowwise import check, close, execute, numbers
 
-from opstep.kernels.pick import cuda_radix, cuda_select, cuda_sort
+from opstep.kernels.pick import cuda_select, cuda_sort
 from opstep.kernels.reduce import cuda_scan
 from opstep.runtime.device.cpu.device import execute as cpu_execute
 from opstep.runtime.device.cuda.compiling import compiler
@@ -128,7 +128,7 @@ def short_tiles(by_digits, monkeypatch):
     """A block sorts 64 elements, and a tile has one element a thread."""
     for itemsize in cuda_sort.CHUNK:
         monkeypatch.setitem(cuda_sort.CHUNK, itemsize, 64)
-    monkeypatch.setattr(cuda_radix, "ITEMS", 1)
+    monkeypatch.setattr(cuda_sort, "ITEMS", 1)
     monkeypatch.setattr(cuda_select, "ITEMS", 1)
     monkeypatch.setattr(cuda_select, "BLOCKS", 5)
 
@@ -159,7 +159,7 @@ def test_rows_in_one_block(dtype, n):
 @pytest.mark.usefixtures("short_tiles")
 @pytest.mark.parametrize("dtype, n, few", [("bf16", 300, 8), ("u8", 513, 2), ("i8", 512, 2)])
 def test_rows_of_several_tiles(dtype, n, few, monkeypatch):
-    monkeypatch.setattr(cuda_radix, "FEW", few)
+    monkeypatch.setattr(cuda_sort, "FEW", few)
     check_sorts(with_ties(dtype, n, 2), axis=0)
     check("argsort", with_ties(dtype, 1, n))
     check("top_k", with_ties(dtype, 1, n), k=n // 2)
@@ -197,7 +197,7 @@ def test_tiles_fit_in_shared_memory(dtype):
     step, stored, results = one_step(op, arrays, complete(op, {}))
     launches, _ = Lowering(step, (*stored, *results)).prepared()
     kernels = {launch.kernel for launch in launches if isinstance(launch, Prepared)}
-    assert "move_tiles" in {kernel.function.__name__ for kernel in kernels}
+    assert "sort_tiles" in {kernel.function.__name__ for kernel in kernels}
     for kernel in kernels:
         ptx, _ = compiler.to_ptx(kernel, "sm_80")
         arrays_of_block = re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", ptx)

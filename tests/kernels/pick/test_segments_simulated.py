@@ -1,5 +1,5 @@
 """Elements that an index brings to one place, on CUDA: runs that lie in one piece of the sorted
-list, in two, and in many, over several levels.
+list, in two, and in many, over several levels; and columns that a warp takes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.pick import cuda_segments
+from opstep.kernels.pick import cuda_picking, cuda_putting, cuda_segments
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,18 @@ def short_pieces(monkeypatch):
     sorting.
     """
     monkeypatch.setattr(cuda_segments, "PIECES", (3, 3))
-    monkeypatch.setattr(cuda_segments, "SHORT", 0)
+    monkeypatch.setattr(cuda_putting, "SHORT", 0)
+
+
+@pytest.fixture(params=["sorted", "held", "far"])
+def way(request, monkeypatch):
+    """Columns that have indices of their own are sorted, or a warp takes each, which holds it in
+    shared memory or does not.
+    """
+    if request.param == "sorted":
+        monkeypatch.setattr(cuda_putting, "SORTED", (-1, 1 << 40))
+    if request.param == "far":
+        monkeypatch.setattr(cuda_putting, "ROOM", (0, 0))
 
 
 def indices(n: int, extent: int, few: int, seed: int = 0) -> np.ndarray:
@@ -67,6 +78,7 @@ def test_axes_apart_and_sources_that_broadcast(name):
     check(name, x.swapaxes(0, 1).copy(), y, i, j, axes=(1, 2))
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("few", FEW)
 @pytest.mark.parametrize("dtype", ["f32", "i32"])
 def test_elements(dtype, few):
@@ -96,6 +108,7 @@ def test_vectors_of_elements(dtype, n, few, monkeypatch):
     check("index_put", x, source, indices(n, 7, few))
 
 
+@pytest.mark.usefixtures("way")
 def test_extremes_keep_nan():
     x, source = numbers("f32", 5, 3), numbers("f32", 30, 3, seed=1)
     source[::7] = np.nan
@@ -105,7 +118,7 @@ def test_extremes_keep_nan():
 
 
 def test_some_entries_at_a_time(monkeypatch):
-    monkeypatch.setattr(cuda_segments, "MOST", 40)
+    monkeypatch.setattr(cuda_putting, "MOST", 40)
     x, source, index = numbers("f32", 7, 5), numbers("f32", 90, 5, seed=1), indices(90, 7, 2)
     check("index_put", x, source, index)
     check("index_put_add", x, source, index)
@@ -128,7 +141,10 @@ def test_bags(mode):
             )
 
 
-def test_picked_elements():
+@pytest.mark.parametrize("wide", [1, 64])
+def test_picked_elements(wide, monkeypatch):
+    """Also by an index that is read once for many."""
+    monkeypatch.setattr(cuda_picking, "WIDE", wide)
     x = numbers("f32", 3, 4, 5, 2)
     i, j = indices(30, 3, 2).reshape(6, 5), indices(5, 5, 2, seed=1)
     for axes in ((0,), (1,), (3,)):
@@ -137,13 +153,17 @@ def test_picked_elements():
     for axes in ((0, 1), (2, 1), (0, 2), (3, 0)):
         check("index", x, i, j, axes=axes)
     check("index", x, i, j, indices(6, 4, 2).reshape(6, 1), axes=(0, 2, 1), missing=1.0)
+    for dtype in ("bf16", "i8", "f64"):
+        check("gather", numbers(dtype, 19, 7), indices(33, 7, 5), axis=1)
+        check("gather", numbers(dtype, 9, 7, 3), indices(33, 7, 5), axis=1)
+    check("gather_elements", numbers("f32", 6, 7), indices(45, 7, 5).reshape(5, 9), axis=1)
+    check("gather_nd", x, np.stack((indices(17, 3, 5), indices(17, 4, 5)), -1))
 
 
-@pytest.mark.parametrize("large", [0, 1 << 16])
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_elements_along_any_axis_of_a_part(axis, large, monkeypatch):
-    """The index reaches a part of x only; elements are turned round first, or are not."""
-    monkeypatch.setattr(cuda_segments, "LARGE", large)
+def test_elements_along_any_axis_of_a_part(axis):
+    """The index reaches a part of x only."""
     x = numbers("f32", 6, 5, 4)
     shape = [4, 3, 2]
     shape[axis] = 23
@@ -153,6 +173,21 @@ def test_elements_along_any_axis_of_a_part(axis, large, monkeypatch):
     for dtype in ("bf16", "i8", "f64"):
         x, source = numbers(dtype, 6, 5, 4), numbers(dtype, *shape)
         check("scatter_reduce", x, index, source, axis=axis, reduction="mean")
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("few", [1, 40])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_long_columns(dtype, few):
+    """Several tiles, blocks that are not full, and columns that are neighbours in memory."""
+    x, source, index = numbers(dtype, 20, 11), numbers(dtype, 300, 10), indices(3000, 20, few)
+    check("scatter_add", x, index.reshape(300, 10), source, axis=0)
+    check("scatter", x.T.copy(), index.reshape(10, 300), source.T.copy(), axis=1)
+    if dtype != "i8":
+        gy = numbers(dtype, 300, 11)
+        index = indices(3300, 20, few).reshape(300, 11)
+        check("gather_elements_grad", gy, index, shape=(20, 11), axis=0)
+        check("gather_elements_grad", gy.T.copy(), index.T.copy(), shape=(11, 20), axis=1)
 
 
 @pytest.mark.parametrize("lead", [(), (1,), (3,)])

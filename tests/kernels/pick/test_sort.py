@@ -27,8 +27,21 @@ def integers(dtype: str) -> np.ndarray:
     return RNG.integers(limits.min, limits.max, (3, N), dtype, endpoint=True)
 
 
-ROWS = {"f4": floats(), "f2": floats()[:3].astype("f2"), "bool": RNG.random((3, N)) < 0.5}
-ROWS |= {dtype: integers(dtype) for dtype in ("i1", "u1", "i2", "i4")}
+def wide_floats() -> np.ndarray:
+    x = integers("i8").repeat(2, 0)[:4].view(np.float64)
+    x[0, ::3], x[0, 1::3] = 0.0, -0.0
+    x[1, ::7], x[1, 3::7], x[1, 4::9] = np.nan, np.inf, -np.inf
+    x[2] = RNG.standard_normal(N).astype(np.float32)
+    return x
+
+
+ROWS = {
+    "f4": floats(),
+    "f8": wide_floats(),
+    "f2": floats()[:3].astype("f2"),
+    "bool": RNG.random((3, N)) < 0.5,
+}
+ROWS |= {dtype: integers(dtype) for dtype in ("i1", "u1", "i2", "i4", "i8")}
 
 
 @pytest.mark.parametrize("axis", [0, -1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.frontends.onnx.export_rules import RULES, rule, wide
-from opstep.kernels.pick.advanced_index import indexed_axes
+from opstep.kernels.pick.reach import indexed_axes
 from opstep.kernels.rules.axes import axis_of, volume
 from opstep.runtime.ir.types import boolean, i64
 
