@@ -11,16 +11,18 @@ left, bottom, right.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from opstep.kernels.conv import cuda_conv as gpu
-from opstep.kernels.conv import volumes, winograd
+from opstep.kernels.conv import winograd
 from opstep.kernels.conv.correlation import correlate, geometry_of
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.filter_grad import filter_gradients
+from opstep.kernels.conv.layouts import convolutions_last
 from opstep.kernels.conv.pointwise import mix_channels
 from opstep.kernels.conv.transposed import gather_back
 from opstep.kernels.conv.vendor import convolutions
@@ -135,10 +137,7 @@ class Convolution(Op):
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):
         if not y.size:
             return []
-        views = windows(w.shape[2:], stride, padding, dilation)
-        if x.rank == 5:
-            return volumes.correlate(x, w, b, y, groups, views)
-        geometry = geometry_of(views, y.shape[2:])
+        geometry = geometry_of(windows(w.shape[2:], stride, padding, dilation), y.shape[2:])
         return gpu.correlate(flat(x), flat(w), b, flat(y), groups, geometry)
 
     def vendor(x, w, b, y, *, stride, padding, dilation, groups):
@@ -196,9 +195,14 @@ class conv2d(Convolution):
         "x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]"
     )
 
-    def lays_out(x, w, *others, stride, groups, **attrs):
-        points = prod(w.shape[2:]) == prod(stride) == 1 and prod(x.shape[2:]) % 8 == 0
-        return groups == 1 and not points
+    def vendor(x, w, b, y, **attrs):
+        """Halves with channels last, too: alone and between others alike, with the same bits."""
+        last = convolutions_last(x, w, b, y, conv2d.views_of(w.shape[2:], attrs))
+        for pair in zip_longest(last, Convolution.vendor(x, w, b, y, **attrs)):
+            yield from filter(None, pair)
+
+    def lays_out(x, w, *others, groups, **attrs):
+        return groups == 1
 
 
 class conv3d(Convolution):
@@ -293,10 +297,7 @@ def back_on_cpu(gy, w, bias, gx, views, groups: int):
 
 
 def back_on_cuda(gy, w, bias, gx, views, groups: int):
-    if gx.rank == 5:
-        return volumes.gather_back(gy, w, bias, gx, views, groups)
-    rows, columns = _on_plane(views)
-    return gpu.gather_back(flat(gy), flat(w), bias, flat(gx), rows, columns, groups)
+    return gpu.gather_back(flat(gy), flat(w), bias, flat(gx), _on_plane(views), groups)
 
 
 def back_by_vendor(gy, w, bias, gx, views):
@@ -370,10 +371,7 @@ class WeightGradient(Op):
         return filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)
 
     def cuda(gy, x, gw, *, kernel, stride, padding, dilation, groups):
-        views = windows(kernel, stride, padding, dilation)
-        if x.rank == 5:
-            return volumes.filter_gradients(gy, x, gw, groups, views)
-        geometry = geometry_of(views, gy.shape[2:])
+        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy.shape[2:])
         return gpu.filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)
 
     def vendor(gy, x, gw, *, kernel, stride, padding, dilation, groups):

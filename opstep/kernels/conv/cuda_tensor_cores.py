@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.conv.cuda_tiles import ALL, HALF, LOWER
+from opstep.kernels.conv.cuda_tiles import HALF, LOWER, seen_from, target_of
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier, finisher
 from opstep.kernels.matmul.cuda_tile import (
@@ -39,8 +39,8 @@ _BITS = np.dtype(np.uint16)
 
 @cache
 def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
-    """(y, sums, bias, column0, pixels, area, out_w, image_step, plane, plane_w, step_h, step_w,
-    rows, biased, channel0, rest): sums of filters by pixels, from shared memory to planes of y from
+    """(y, sums, bias, column0, pixels, area, out_w, image_step, plane, step_w, targets, rows,
+    biased, channel0, rest): sums of filters by pixels, from shared memory to planes of y from
     `channel0` on, `wide` neighbours at once; those of one image are `area`, in rows of `out_w`.
     They are finished first, if they have an `ending`.
     """
@@ -50,19 +50,14 @@ def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
     put = finishing(ending, wide, by_row=True)
 
     def finish(
-        y, sums, bias, column0, pixels, area, out_w, image_step, plane, plane_w, step_h, step_w,
-        rows, biased, channel0, rest,
+        y, sums, bias, column0, pixels, area, out_w, image_step, plane, step_w, targets, rows,
+        biased, channel0, rest,
     ):  # fmt: skip
         thread = cuda.threadIdx.x
         column = thread % in_line * wide
         q = column0 + column
         if q < pixels:
-            image = div32(q, area)
-            at = q - image * area
-            spot = image * image_step + at
-            if wide == 1:
-                i = div32(at, out_w)
-                spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
+            spot = target_of(q, area, out_w, image_step, step_w, targets)
             first = thread // in_line
             source, index = first * sums_pitch + column, spot + (channel0 + first) * plane
             to = offset(y, index)
@@ -79,7 +74,9 @@ def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
 
 
 @cache
-def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
+def convolve_halves(
+    tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool, ending: Ending | None = None
+):
     """The kernel for tiles of filters by pixels, of two stages; so many outputs are written at
     once. `w_wide`: filters have a multiple of 8 terms.
     """
@@ -93,7 +90,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
     eight = Intrinsic("gather", 8)
-    finish = pixel_finisher(tile, y_wide)
+    finish = pixel_finisher(tile, y_wide, ending)
     assert tile.stages == 2
 
     def lookup(gathered, x, table, base, missing, step, thread):
@@ -117,9 +114,9 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
             store8(shared, chunk_offset(line, chunk), eight(offset(gathered, v * 8)))
 
     def convolve(
-        x, w, bias, y, w_start, table, missing_rows, missing_columns, groups, filters, terms,
-        pixels, image_step, group_step, row_step, column_step, out_h, out_w, plane, plane_w,
-        step_h, step_w, first, down, across, parts, part_steps, part_size, biased,
+        x, w, bias, y, w_start, table, row_starts, missing_rows, missing_columns, targets, groups,
+        filters, terms, pixels, area, out_w, image_step, group_step, column_step, plane, step_w,
+        down, across, parts, part_steps, part_size, biased, rest,
     ):  # fmt: skip
         """y[part, n, group*filters + f, pixel] = the sum over a part of the terms."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
@@ -132,18 +129,19 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         part = batch - group * parts
         begin = part * part_steps
         end = min(begin + part_steps, terms)
-        area = out_h * out_w
         q = column0 + thread % tile_columns
-        first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
-        if q < pixels:
-            image = div32(q, area)
-            at = q - image * area
-            i = div32(at, out_w)
-            j = at - i * out_w
-            first_of += image * image_step
-            base = np.int32(i * row_step + j * column_step)
-            missing = np.int32(missing_rows[i] | missing_columns[j])
-        seen = stored_bits(offset(x, first_of))
+        first_of, base, missing = seen_from(
+            q,
+            pixels,
+            area,
+            out_w,
+            image_step,
+            column_step,
+            row_starts,
+            missing_rows,
+            missing_columns,
+        )
+        seen = stored_bits(offset(x, first_of + group * group_step))
         left = stored_bits(offset(w, w_start + (group * filters + row0) * terms))
         rows = filters - row0
         left_start, right_start = starts(thread)
@@ -172,9 +170,9 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         cuda.syncthreads()
         channel = group * filters + row0
         finish(
-            offset(y, part * part_size + first), whole, bias, column0, pixels,
-            area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
-            min(tile_rows, rows), biased, channel, (),
+            offset(y, part * part_size), whole, bias, column0, pixels, area, out_w,
+            groups * filters * plane, plane, step_w, targets, min(tile_rows, rows), biased, channel,
+            rest,
         )  # fmt: skip
 
     return convolve
@@ -230,9 +228,8 @@ def filter_halves(tile: WarpTile, gy_wide: bool, x_wide: bool, gw_wide: int, bf1
             store8(shared, chunk_offset(line, chunk % 8), eight(offset(held, v * 8)))
 
     def spread_over_filters(
-        gy, x, gw, table, missing_rows, missing_columns, groups, filters, terms, pixels, area,
-        out_w, gy_step, image_step, group_step, row_step, column_step, down, across, parts,
-        part_steps,
+        gy, x, gw, table, row_starts, missing_rows, missing_columns, groups, filters, terms, pixels,
+        area, out_w, image_step, group_step, column_step, gy_step, down, across, parts, part_steps,
     ):  # fmt: skip
         """gw[part, group*filters + f, term] = the sum over a part of the pixels."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
@@ -269,21 +266,15 @@ def filter_halves(tile: WarpTile, gy_wide: bool, x_wide: bool, gw_wide: int, bf1
                     copy_right(to, source, terms - column0, end - ahead, area, thread)
                 else:
                     q = ahead + thread % LINE
-                    first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
-                    if q < end:
-                        image = div32(q, area)
-                        at = q - image * area
-                        i = div32(at, out_w)
-                        j = at - i * out_w
-                        first_of += image * image_step
-                        base = np.int32(i * row_step + j * column_step)
-                        missing = np.int32(missing_rows[i] | missing_columns[j])
-                        if not gy_wide:
-                            look_left(
-                                left_held, offset(left, image * gy_step + at), rows, area, thread
-                            )
-                            given = -1
-                    source = stored_bits(offset(x, first_of))
+                    first_of, base, missing = seen_from(
+                        q, end, area, out_w, image_step, column_step, row_starts, missing_rows,
+                        missing_columns,
+                    )  # fmt: skip
+                    if not gy_wide and q < end:
+                        source = offset(left, div32(q, area) * (gy_step - area) + q)
+                        look_left(left_held, source, rows, area, thread)
+                        given = -1
+                    source = stored_bits(offset(x, first_of + group * group_step))
                     seen = look_right(right_held, source, table, base, missing, column0, thread)
             commit_copies()
             if step >= begin:

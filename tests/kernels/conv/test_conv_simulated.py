@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.kernels.conv import cuda_blocks
-from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
-from opstep.runtime.device.launch import Arg
 from opstep.runtime.ir.op import OPS, complete
-from opstep.runtime.ir.types import TensorType, bf16
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -135,9 +131,9 @@ def test_halves_back_to_filters(case, dtype):
     check("conv2d_weight_grad", arrays, attrs, dtype)
 
 
-# --- in blocks of 64 channels, as architecture 9.0 does -------------------------------------------
+# --- halves of many channels ----------------------------------------------------------------------
 
-BLOCKS = {  # op, shapes, attributes
+HALVES = {  # op, shapes, attributes
     "forward": ("conv2d", [(2, 72, 5, 6), (40, 72, 3, 3), (40,)], {"padding": [1, 2]}),
     "forward, groups": ("conv2d", [(1, 64, 5, 5), (72, 32, 3, 3)], {"groups": 2, "stride": [1, 2]}),
     "forward, dilated": (
@@ -185,8 +181,9 @@ BLOCKS = {  # op, shapes, attributes
 }  # fmt: skip
 
 
-def in_blocks(case, dtype="bf16"):
-    op, shapes, given_attrs = BLOCKS[case]
+@pytest.mark.parametrize("case", HALVES)
+def test_halves(case):
+    op, shapes, given_attrs = HALVES[case]
     attrs = dict(given_attrs)
     if op == "conv2d_weight_grad":
         attrs.setdefault("kernel", (3, 3))
@@ -196,30 +193,30 @@ def in_blocks(case, dtype="bf16"):
         sizes = zip(shapes[0][2:], stride, pad, kernel, strict=True)
         attrs["size"] = tuple((n - 1) * s - 2 * p + k for n, s, p, k in sizes)
     rng = np.random.default_rng(12)
-    with targeting("sm_90"):
-        check(op, [given(rng, shape, dtype) for shape in shapes], attrs, dtype)
+    check(op, [given(rng, shape, "bf16") for shape in shapes], attrs, "bf16")
 
 
-@pytest.mark.parametrize("case", BLOCKS)
-def test_in_blocks(case):
-    in_blocks(case)
+VOLUMES = {  # op, shapes, attributes
+    "forward": ("conv3d", [(2, 3, 4, 5, 6), (20, 3, 3, 3, 2), (20,)], {"padding": [1, 0, 2]}),
+    "forward, groups": (
+        "conv3d", [(1, 4, 5, 4, 6), (36, 2, 2, 3, 3)], {"groups": 2, "stride": [2, 1, 2]}
+    ),
+    "images": ("conv3d_input_grad", [(1, 4, 3, 3, 4), (4, 18, 2, 3, 3)],
+               {"size": (6, 5, 9), "stride": [2, 2, 2], "padding": [0, 1, 0]}),
+    "filters": ("conv3d_weight_grad", [(2, 20, 3, 4, 4), (2, 6, 4, 4, 4)],
+                {"kernel": (2, 3, 3), "padding": [0, 1, 1]}),
+    "a long filter": (
+        "conv3d", [(1, 2, 3, 4, 12), (4, 2, 12, 11, 10)], {"padding": [6, 5, 5]}
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("gap, padding, size", [(1 << 28, 0, 2), (2, 1 << 28, 2), (2, 0, 1 << 28)])
-def test_places_far_apart_are_not_for_blocks(gap, padding, size):
-    x, g = Arg(TensorType(bf16, (1, 40, 2, size)), 0), cuda_blocks.Geometry
-    near = g((2, 2), (1, 1), (0, 2), (0, 1), (2, 2))
-    assert cuda_blocks.within_reach(Arg(TensorType(bf16, (1, 40, 4, 3)), 0), near)
-    far = near._replace(rows=(-padding, gap - padding))
-    assert not cuda_blocks.within_reach(x, far)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tile", cuda_blocks.TOGETHER, ids=lambda t: f"{t.rows}x{t.columns}")
-def test_blocks_of_all_tiles(monkeypatch, tile):
-    monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_: (tile, 2))
-    for case in ("forward", "forward, three channels", "filters, pieces of four"):
-        in_blocks(case, "f16")
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", VOLUMES)
+def test_volumes(case, dtype):
+    op, shapes, attrs = VOLUMES[case]
+    rng = np.random.default_rng(13)
+    check(op, [given(rng, shape, dtype) for shape in shapes], attrs, dtype)
 
 
 TRANSPOSED = {
