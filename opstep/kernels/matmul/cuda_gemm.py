@@ -12,17 +12,15 @@ from typing import NamedTuple
 from opstep.kernels.matmul.cuda_gemm_simt import adding, multiply_integers, tiled
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import align_lines, tensor_tiled
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, WARPGROUPS, cheapest, of_halves
-from opstep.kernels.matmul.cuda_gemm_vector import THREADS, WARPS, dots, weighted
 from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_epilogue import Unfinished, ending_of
 from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
 
-_VECTOR_BLOCKS = 1024  # that are wanted for a product with a vector
+THREADS = 256  # of a block of what is no tile
 _RESIDENT = 2048  # threads that a multiprocessor should hold, times the bytes of an element
 _WORTH_ALIGNING = 1 << 27  # multiplications, with an operand that cannot be read in wide loads
-_VECTOR_PARTS = 128  # of its sums, at most
 
 
 class Operand(NamedTuple):
@@ -90,10 +88,6 @@ def product(
         ]
     left = _operand(a.array, a.row, a.column, a_batch, m, k)
     right = _operand(b.array, b.column, b.row, b_batch, n, k)
-    if m == 1 and whole:
-        return _with_vector(left, right, c, shape, bias, 1)
-    if n == 1 and whole:
-        return _with_vector(right, left, c, shape, bias, 0)
     return _tiled(left, right, Result(c, c_pitch, c_batch, whole), shape, bias)
 
 
@@ -115,51 +109,6 @@ def _merged(shape, *strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
             found.append((extent, *steps))
     columns = zip(*found, strict=True) if found else [()] * (1 + len(strides))
     return tuple(map(tuple, columns))
-
-
-def _with_vector(
-    x: Operand, matrix: Operand, c: Arg | Scratch, shape, bias: Arg | None, bias_step: int
-) -> list[Grid]:
-    """A vector by the lines of a matrix, or their sum weighted by it."""
-    count, k, batches = matrix.extent, matrix.terms, prod(shape)
-    most = min(8, 16 // _itemsize(matrix.array))
-    wide = matrix.wide(most)
-    if matrix.along:
-        wide = min(wide, x.wide(most) if x.along else 1)
-        team = _team(k // wide, count * batches)
-        lines, terms, kernel = THREADS // team, 4 * team * wide, dots(wide, team)
-    else:
-        lines, terms, kernel = 32 * wide, 16 * WARPS, weighted(wide)
-    blocks = -(-count // lines)
-    parts = max(1, min(_VECTOR_PARTS, _VECTOR_BLOCKS // (blocks * batches), k // terms))
-    part_steps = -(-k // (parts * terms)) * terms if k else terms
-    parts = max(1, -(-k // part_steps))
-    target = c if parts == 1 else Scratch(c.dtype, parts * c.size)
-    launches = [
-        Grid(
-            *(kernel, x.array, matrix.array, bias or x.array, target),
-            *(shape, x.batch, matrix.batch, len(shape), count, 1 if x.along else x.pitch),
-            *(matrix.pitch, blocks, parts, part_steps, k, bias_step),
-            bias is not None and parts == 1,
-            grid=blocks * parts * batches,
-            block=THREADS,
-        )
-    ]
-    if parts > 1:
-        launches.append(added(target, bias, c, count, count if bias_step else 1, parts))
-    return launches
-
-
-def _team(loads: int, lines: int) -> int:
-    """Threads that share a line: fewer for short ones and for many."""
-    if loads <= 64:
-        return 8
-    return 32 if lines > 1024 else THREADS
-
-
-def _itemsize(array: Arg | Scratch) -> int:
-    """Bytes of an element in memory."""
-    return array.stored.itemsize
 
 
 def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list[Grid]:

@@ -127,13 +127,6 @@ def test_vectors(shapes, dtype):
     check("matmul", [random(*s, dtype=dtype) for s in shapes])
 
 
-@pytest.mark.parametrize("team", [8, 32, 256])
-def test_teams(monkeypatch, team):
-    monkeypatch.setattr(cuda_gemm, "_team", lambda *_: team)
-    check("matmul", [random(3, 1100), random(1100)])
-    check("linear", [random(1, 37), random(3, 37), random(3)])
-
-
 @pytest.mark.parametrize(
     "shapes", [[(2, 3, 5, 7), (3, 7, 4)], [(4, 5, 6), (6, 3)], [(3, 1, 4, 5), (1, 2, 5, 6)]]
 )

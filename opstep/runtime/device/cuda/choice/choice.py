@@ -43,6 +43,7 @@ BYTES_TURNED = 1_500_000  # of them in a microsecond
 LEAST_US = 0.1  # of any way
 WORTH_A_TRIAL = 1 << 26  # floating-point operations: what has fewer takes a few microseconds
 WORTH_BETWEEN = 1 << 22  # those of a convolution of halves
+WORTH_READING = 1 << 22  # bytes of an operand
 
 Types = tuple[TensorType | None, ...]
 """Of a step's operands, as they are stored (None: absent), then of its results."""
@@ -225,13 +226,15 @@ class Chooser:
 
 
 def _small(step: Step) -> bool:
-    """Whether a library would gain nothing: its kernels are made for large work. A convolution that
-    parts others with channels last costs them copies, too.
+    """Whether a library would gain nothing: its kernels are made for large work, or for much memory
+    that is read once. A convolution that parts others with channels last costs them copies, too.
     """
     flops = step.op.flops(*step.operand_types, **step.attrs)
     x = step.operand_types[0]
     between = step.op.lays_out is not None and x is not None and x.dtype.is_half
-    return isinstance(flops, int) and flops < (WORTH_BETWEEN if between else WORTH_A_TRIAL)
+    much = any(t is not None and t.nbytes >= WORTH_READING for t in step.operand_types)
+    few = isinstance(flops, int) and flops < (WORTH_BETWEEN if between else WORTH_A_TRIAL)
+    return few and not much
 
 
 def _digest(ours: Iterable[Candidate]) -> str:
