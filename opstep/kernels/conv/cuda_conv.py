@@ -18,7 +18,6 @@ from opstep.kernels.conv.cuda_direct import (
     convolve_each,
     sum_each,
     turn_filters,
-    turn_halves,
 )
 from opstep.kernels.conv.cuda_edges import mended
 from opstep.kernels.conv.cuda_tensor_cores import convolve_halves, filter_halves
@@ -33,10 +32,8 @@ from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_epilogue import ending_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.target import architecture
-from opstep.runtime.device.launch import Arg, Grid, Held, Launch, Scratch
-from opstep.runtime.ir.types import i16
+from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 
-_BITS = i16  # that carry halves
 _MOST_TAPS = 30  # planes, rows and columns of a filter that bits can stand for
 _MOST_TERMS = 1 << 18  # of a table
 _LOOKUP = 5e-5  # microseconds, at an element of an image
@@ -63,10 +60,8 @@ _FILTER_HALVES = (
 )
 
 
-def halves_of(x: Arg, w: Arg | Scratch) -> str:
+def _halves_of(x: Arg, w: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
-    if isinstance(w, Scratch) and not isinstance(w, Held):  # filters that were laid out
-        return x.stored.name if w.dtype is _BITS else ""
     supported = x.stored is w.stored and x.stored.is_half and architecture() >= 80
     return x.stored.name if supported else ""
 
@@ -164,10 +159,9 @@ def correlate(
     groups: int,
     g: Geometry,
     w_start: int = 0,
-    shares: Scratch | None = None,
 ) -> list[Grid]:
     """x [N, groups*C, …] under filters w [groups*K, C, …] into y [N, groups*K, …], of one to three
-    axes. `shares`: parts of the sums, as many as have room there, go into it, and no bias.
+    axes.
     """
     images, channels, filters = x.shape[0], x.shape[1] // groups, y.shape[1] // groups
     area, taps = _count(g)
@@ -176,18 +170,17 @@ def correlate(
         return []
     if isinstance(w, Arg) and cuda_depthwise.is_for(x, y, groups, g):
         return [cuda_depthwise.convolve(x, w, bias, y, g)]
-    halves = halves_of(x, w)
+    halves = _halves_of(x, w)
     if bias is None and groups == 1 and isinstance(w, Arg) and halves and _sees_points(g, x):
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not _fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
     paces = _HALVES if halves else _PACES[x.dtype.itemsize]
     tile, parts = cheapest(paces, filters, pixels, terms, groups)
-    if g.scattered:
-        parts = 1 if shares is None else shares.size // y.size
+    if g.scattered:  # others write to the same result
+        parts = 1
     part_steps = -(-terms // (parts * tile.steps)) * tile.steps
-    if shares is None:
-        parts = -(-terms // part_steps)
+    parts = -(-terms // part_steps)
     plane = prod(y.shape[2:])
     run = 4 if isinstance(tile, WarpTile) else tile.run
     y_wide = 1 if g.scattered or area % run else run
@@ -199,7 +192,7 @@ def correlate(
     else:
         x_wide = run if area % run == 0 and _sees_points(g, x) else 1
         kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
-    sums = shares or (Scratch(y.dtype, parts * y.size) if parts > 1 else y)
+    sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
     tiles = -(-filters // tile.rows), -(-pixels // tile.columns)
     launches = [
         Grid(
@@ -210,7 +203,7 @@ def correlate(
             **_cut(tile, prod(tiles) * parts * groups),
         )
     ]
-    return launches + (_shares_added(sums, bias, y, parts) if shares is None else [])
+    return launches + _shares_added(sums, bias, y, parts)
 
 
 def _cut(tile: Tile | WarpTile, blocks: int) -> dict[str, int]:
@@ -296,57 +289,31 @@ def gather_back(
     if not gx.size:
         return []
     filters, channels, taps = w.shape[0] // groups, w.shape[1], prod(w.shape[2:])
-    found = halves_of(gy, w)
     phases = list(phases_of(views, w.shape[2:], gx.shape[2:]))
     edges = mended(gy, w, bias, gx, views)
     if len(phases) == 1 and cuda_depthwise.is_for(gy, gx, groups, phases[0][1]):
         return [cuda_depthwise.convolve(gy, w, bias, gx, phases[0][1]), *edges]
     alone = taps == len(phases) == 1 and _sees_points(phases[0][1], gy)
     alone = alone and not phases[0][1].scattered
-    if bias is None and groups == 1 and alone and gy.size and found:
+    if bias is None and groups == 1 and alone and gy.size and _halves_of(gy, w):
         return [*_pointwise(gy, Side(w, 1, channels, (0,)), gx)]
-    tensor = gx.size < LIMIT // 2 and all(
-        _fits(gy, g, filters * len(picked), gy.shape[0] * _count(g)[0]) for picked, g in phases
-    )
-    halves = tensor and bool(found)
-    laid = Scratch(_BITS if halves else w.dtype, 0)
+    laid = Scratch(w.dtype, 0, stored=w.stored)
     starts, counts, places, begins = [0] * taps, [0] * taps, [0] * taps, []
     for picked, _ in phases:
         begins.append(laid.size)
         for at, t in enumerate(picked):
             starts[t], counts[t], places[t] = laid.size, len(picked), at
         laid.size += -(-groups * channels * filters * len(picked) // 8) * 8
-    covered = sum(prod(a.out for a in g.axes) for _, g in phases) == prod(gx.shape[2:])
     launches: list[Grid | Launch] = []
     if laid.size:
-        kernel = turn_halves if halves else turn_filters
-        order = tuple(starts), tuple(counts), tuple(places)
-        size = filters, channels, taps, w.size
-        launches.append(
-            Grid(kernel, w, laid, *order, *size, grid=-(-w.size // THREADS), block=THREADS)
-        )
-    if not covered:
+        order = tuple(starts), tuple(counts), tuple(places), filters, channels, taps, w.size
+        grid = -(-w.size // THREADS)
+        launches.append(Grid(turn_filters, w, laid, *order, grid=grid, block=THREADS))
+    if sum(_count(g)[0] for _, g in phases) < prod(gx.shape[2:]):
         launches.append(only_bias(bias, gx) if bias else cleared(gx))
-    parts = 1
-    if tensor and covered and len(phases) > 1:
-        parts = _parts_of(gy, gx, groups, [g for _, g in phases], halves)
-    shares = Scratch(gx.dtype, parts * gx.size) if parts > 1 else None
-    own_bias = bias if parts == 1 else None
     for (_, geometry), start in zip(phases, begins, strict=True):
-        launches += correlate(gy, laid, own_bias, gx, groups, geometry, start, shares)
-    if shares:
-        launches += _shares_added(shares, bias, gx, parts)
+        launches += correlate(gy, laid, bias, gx, groups, geometry, start)
     return [*launches, *edges]
-
-
-def _parts_of(x: Arg, y: Arg, groups: int, geometries: Sequence[Geometry], halves: bool) -> int:
-    """Parts of the sums of each geometry, which all write to other pixels of y: what the one with
-    most terms had alone.
-    """
-    filters, channels = y.shape[1] // groups, x.shape[1] // groups
-    area, taps = max(map(_count, geometries), key=lambda count: count[1])
-    paces = _HALVES if halves else _PACES[x.dtype.itemsize]
-    return cheapest(paces, filters, x.shape[0] * area, channels * taps, groups)[1]
 
 
 def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
@@ -363,7 +330,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
         sizes = (taps, _volume(x), stride, out, groups, filters, channels, images, gw.size)
         count = -(-gw.size // THREADS)
         return [Grid(sum_each, gy, x, gw, *places, *sizes, grid=count, block=THREADS)]
-    halves = halves_of(gy, x)
+    halves = _halves_of(gy, x)
     paces = _FILTER_HALVES if halves else _PACES[x.dtype.itemsize]
     tile, parts = cheapest(paces, filters, terms, pixels, groups)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps

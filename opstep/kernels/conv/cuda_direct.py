@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache
 
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.cuda.compiling.names import cuda, real, stored_bits
+from opstep.runtime.device.cuda.compiling.names import cuda, real
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
@@ -86,24 +86,12 @@ def turn_filters(w, turned, starts, counts, places, filters, channels, taps, siz
     """
     i = cuda.grid(1)
     if i < size and counts[i % taps]:
-        turned[turned_index(i, starts, counts, places, filters, channels, taps)] = w[i]
-
-
-def turn_halves(w, turned, starts, counts, places, filters, channels, taps, size):
-    """The same, bit for bit."""
-    i = cuda.grid(1)
-    if i < size and counts[i % taps]:
-        place = turned_index(i, starts, counts, places, filters, channels, taps)
-        turned[place] = stored_bits(w)[i]
-
-
-def turned_index(i, starts, counts, places, filters, channels, taps):
-    t = i % taps
-    c = i // taps % channels
-    row = i // taps // channels
-    group = row // filters
-    line = (group * channels + c) * filters + row - group * filters
-    return starts[t] + line * counts[t] + places[t]
+        t = i % taps
+        c = i // taps % channels
+        row = i // taps // channels
+        group = row // filters
+        line = (group * channels + c) * filters + row - group * filters
+        turned[starts[t] + line * counts[t] + places[t]] = w[i]
 
 
 @cache
