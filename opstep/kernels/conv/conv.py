@@ -222,10 +222,35 @@ def _check_against(axes: int, x, w, gy, **attrs) -> None:
         raise Mismatch(f"{forward.name} of {x} with {w} gives {expected}, not {gy}", 0)
 
 
-class InputGradient(Op):
-    """Base of derivatives with respect to images."""
+class Back(Op):
+    """Base of what goes the way back, from results to images: operands are results, filters, maybe
+    a bias.
+    """
 
     axes: ClassVar[int]
+
+    def cpu(gy, w, *more, stride, padding, dilation, groups, **attrs):
+        b, gx = (None, *more)[-2:]
+        views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
+        return gather_back(flat(gy), flat(w), b, flat(gx), views, groups) if gx.size else []
+
+    def cuda(gy, w, *more, stride, padding, dilation, groups, **attrs):
+        b, gx = (None, *more)[-2:]
+        views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
+        return gpu.gather_back(flat(gy), flat(w), b, flat(gx), views, groups)
+
+    def vendor(gy, w, *more, stride, padding, dilation, groups, **attrs):
+        b, gx = (None, *more)[-2:]
+        views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
+        return convolutions("images", flat(gx), flat(w), flat(gy), views, b)
+
+    def flops(gy, w, *more, **attrs):
+        return 2 * gy.with_shape((gy.shape[0], *gy.shape[2:])).size * w.size
+
+
+class InputGradient(Back):
+    """Base of derivatives with respect to images."""
+
     results = ("gx",)
 
     @classmethod
@@ -241,18 +266,6 @@ class InputGradient(Op):
     def oracle(gy, w, *, size, stride, padding, dilation, groups):
         return scatter(gy, w, size, windows(w.shape[2:], stride, padding, dilation), groups)
 
-    def cpu(gy, w, gx, *, size, stride, padding, dilation, groups):
-        views = windows(w.shape[2:], stride, padding, dilation)
-        return back_on_cpu(gy, w, None, gx, views, groups)
-
-    def cuda(gy, w, gx, *, size, stride, padding, dilation, groups):
-        views = windows(w.shape[2:], stride, padding, dilation)
-        return back_on_cuda(gy, w, None, gx, views, groups)
-
-    def vendor(gy, w, gx, *, size, stride, padding, dilation, groups):
-        views = windows(w.shape[2:], stride, padding, dilation)
-        return back_by_vendor(gy, w, None, gx, views)
-
     def grad(g, operands, results, grads, *, size, **attrs):
         gy, w = operands
         (ggx,) = grads
@@ -260,23 +273,6 @@ class InputGradient(Op):
             of_rank(g, w)(ggx, w, **attrs),
             of_rank(g, w, "_weight_grad")(gy, ggx, kernel=w.shape[2:], **attrs),
         )
-
-    def flops(gy, w, **attrs):
-        return 2 * gy.with_shape((gy.shape[0], *gy.shape[2:])).size * w.size
-
-
-def back_on_cpu(gy, w, bias, gx, views, groups: int):
-    if not gx.size:
-        return []
-    return gather_back(flat(gy), flat(w), bias, flat(gx), _on_plane(views), groups)
-
-
-def back_on_cuda(gy, w, bias, gx, views, groups: int):
-    return gpu.gather_back(flat(gy), flat(w), bias, flat(gx), _on_plane(views), groups)
-
-
-def back_by_vendor(gy, w, bias, gx, views):
-    return convolutions("images", flat(gx), flat(w), flat(gy), _on_plane(views), bias)
 
 
 conv1d_input_grad, conv2d_input_grad, conv3d_input_grad = of_ranks(

@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from opstep.kernels.conv.conv import (
+    Back,
     attributes,
-    back_by_vendor,
-    back_on_cpu,
-    back_on_cuda,
     bias_gradient,
     of_rank,
     scatter,
@@ -21,13 +18,11 @@ from opstep.kernels.conv.conv import (
 )
 from opstep.kernels.conv.windows import Window, axes_of, per_axis, want_images, windows
 from opstep.kernels.rules.ranks import of_ranks
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch
 
 
-class Transposed(Op):
+class Transposed(Back):
     """Base of transposed convolutions of `axes` dimensions."""
-
-    axes: ClassVar[int]
 
     @classmethod
     def infer(cls, x, w, b, *, stride, padding, output_padding, dilation, groups):
@@ -60,15 +55,6 @@ class Transposed(Op):
         y = scatter(x, w, _grown(x.shape[2:], views, output_padding), views, groups)
         return y if b is None else y + b.reshape(-1, *[1] * len(views))
 
-    def cpu(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
-        return back_on_cpu(x, w, b, y, windows(w.shape[2:], stride, padding, dilation), groups)
-
-    def cuda(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
-        return back_on_cuda(x, w, b, y, windows(w.shape[2:], stride, padding, dilation), groups)
-
-    def vendor(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
-        return back_by_vendor(x, w, b, y, windows(w.shape[2:], stride, padding, dilation))
-
     def grad(g, operands, results, grads, *, output_padding, stride, **attrs):
         x, w, b = operands
         (gy,) = grads
@@ -83,9 +69,6 @@ class Transposed(Op):
             of_rank(g, x, "_weight_grad")(x, seen, kernel=w.shape[2:], stride=stride, **attrs),
             bias_gradient(g, b, gy),
         )
-
-    def flops(x, w, b, **attrs):
-        return 2 * x.with_shape((x.shape[0], *x.shape[2:])).size * w.size
 
 
 def _grown(sizes, views: Sequence[Window], extra: Sequence[int]) -> list:
