@@ -21,17 +21,16 @@ from opstep.kernels.conv.cuda_direct import (
 )
 from opstep.kernels.conv.cuda_edges import mended
 from opstep.kernels.conv.cuda_tensor_cores import convolve_halves, filter_halves
-from opstep.kernels.conv.cuda_tiles import HALF, NEVER, convolve_tiles, filter_tiles
+from opstep.kernels.conv.cuda_tiles import HALF, LOWER, NEVER, convolve_tiles, filter_tiles
 from opstep.kernels.conv.edges import only_bias
 from opstep.kernels.conv.transposed import phases_of
 from opstep.kernels.conv.windows import Window
-from opstep.kernels.matmul.cuda_gemm import added, product
+from opstep.kernels.matmul.cuda_gemm import added, halves_of, product
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, Pace, cheapest
 from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_epilogue import ending_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 
 _MOST_TAPS = 30  # planes, rows and columns of a filter that bits can stand for
@@ -60,12 +59,6 @@ _FILTER_HALVES = (
 )
 
 
-def _halves_of(x: Arg, w: Arg | Scratch) -> str:
-    """The name of their type where both are stored as halves of one, else nothing."""
-    supported = x.stored is w.stored and x.stored.is_half and architecture() >= 80
-    return x.stored.name if supported else ""
-
-
 class Sight(NamedTuple):
     """Where outputs of a convolution look, as kernels take it: see `cuda_tiles`."""
 
@@ -81,15 +74,15 @@ def _volume(x: Arg) -> tuple[int, int, int]:
 
 
 def _sight(g: Geometry, x: Arg, channels: int, multiple: int) -> Sight:
-    """`multiple`: of which the table's terms are a number."""
+    """`multiple`: of which the table's terms are a number. Places are so modulo 2**32, for those
+    that lie far outside are never read.
+    """
     size, (deep, rows, columns) = _volume(x), g.axes
     inside = _is_inside(g, size)
     below, beside = len(deep.places), len(deep.places) + len(rows.places)
     table = [
         (0 if inside else (1 << t | 1 << below + r | 1 << beside + s) << 32)
-        + ((c * size[0] + plane) * size[1] + row) * size[2]
-        + column
-        + HALF
+        + (((c * size[0] + plane) * size[1] + row) * size[2] + column + HALF & LOWER)
         for c in range(channels)
         for t, plane in enumerate(deep.places)
         for r, row in enumerate(rows.places)
@@ -112,7 +105,7 @@ def _sight(g: Geometry, x: Arg, channels: int, multiple: int) -> Sight:
     return Sight(
         tuple(table),
         tuple(
-            (z * deep.stride * size[1] + i * rows.stride) * size[2]
+            ((z * deep.stride * size[1] + i * rows.stride) * size[2] + HALF & LOWER) - HALF
             for z in range(deep.out)
             for i in range(rows.out)
         ),
@@ -170,7 +163,7 @@ def correlate(
         return []
     if isinstance(w, Arg) and cuda_depthwise.is_for(x, y, groups, g):
         return [cuda_depthwise.convolve(x, w, bias, y, g)]
-    halves = _halves_of(x, w)
+    halves = halves_of(x, w)
     if bias is None and groups == 1 and isinstance(w, Arg) and halves and _sees_points(g, x):
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not _fits(x, g, terms, pixels):
@@ -295,7 +288,7 @@ def gather_back(
         return [cuda_depthwise.convolve(gy, w, bias, gx, phases[0][1]), *edges]
     alone = taps == len(phases) == 1 and _sees_points(phases[0][1], gy)
     alone = alone and not phases[0][1].scattered
-    if bias is None and groups == 1 and alone and gy.size and _halves_of(gy, w):
+    if bias is None and groups == 1 and alone and gy.size and halves_of(gy, w):
         return [*_pointwise(gy, Side(w, 1, channels, (0,)), gx)]
     laid = Scratch(w.dtype, 0, stored=w.stored)
     starts, counts, places, begins = [0] * taps, [0] * taps, [0] * taps, []
@@ -330,7 +323,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
         sizes = (taps, _volume(x), stride, out, groups, filters, channels, images, gw.size)
         count = -(-gw.size // THREADS)
         return [Grid(sum_each, gy, x, gw, *places, *sizes, grid=count, block=THREADS)]
-    halves = _halves_of(gy, x)
+    halves = halves_of(gy, x)
     paces = _FILTER_HALVES if halves else _PACES[x.dtype.itemsize]
     tile, parts = cheapest(paces, filters, terms, pixels, groups)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps

@@ -10,17 +10,16 @@ from math import prod
 from typing import NamedTuple
 
 from opstep.kernels.matmul.cuda_gemm_simt import adding, multiply_integers, tiled
-from opstep.kernels.matmul.cuda_gemm_tensor_cores import align_lines, tensor_tiled
+from opstep.kernels.matmul.cuda_gemm_tensor_cores import tensor_tiled
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, WARPGROUPS, cheapest, of_halves
 from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_epilogue import Unfinished, ending_of
 from opstep.runtime.device.cuda.compiling.target import architecture
-from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 THREADS = 256  # of a block of what is no tile
 _RESIDENT = 2048  # threads that a multiprocessor should hold, times the bytes of an element
-_WORTH_ALIGNING = 1 << 27  # multiplications, with an operand that cannot be read in wide loads
 
 
 class Operand(NamedTuple):
@@ -114,20 +113,15 @@ def _merged(shape, *strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list[Grid]:
     m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
     c = out.array
-    halves = _halves(a.array, b.array)
+    halves = halves_of(a.array, b.array)
     ending, by_row, rest = None, False, ()
     paces = of_halves() if halves else PLAIN[c.dtype.itemsize]
     tile, parts = cheapest(paces, m, n, k, count, out.contiguous)
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
     parts = max(1, -(-k // part_steps))
     down, across = -(-m // tile.rows), -(-n // tile.columns)
-    launches: list[Grid] = []
-    extents, unused = (), a.array
     if isinstance(tile, WarpTile):
-        if m * n * k * count >= _WORTH_ALIGNING:
-            a, b = _aligned(a, shape, launches), _aligned(b, shape, launches)
         wide = (a.wide(8) > 1, b.wide(8) > 1, out.wide(n, 4))
-        extents = (a.extent, b.extent)
         if parts == 1 and out.contiguous:
             ending, rest = ending_of(c, n, 1)
             if ending is None:
@@ -142,18 +136,18 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
         batch = tuple(parts * step for step in out.batch)
         out = Result(Scratch(c.dtype, parts * c.size), n, batch, True)
     fused = bias is not None and parts == 1
-    launches.append(
+    launches = [
         Grid(
-            *(kernel, a.array, b.array, bias or unused, out.array),
+            *(kernel, a.array, b.array, bias or a.array, out.array),
             *(shape, a.batch, b.batch, out.batch, len(shape), m, n, k),
-            *(*extents, a.pitch, b.pitch, out.pitch, down, across, parts, part_steps, fused),
+            *(a.pitch, b.pitch, out.pitch, down, across, parts, part_steps, fused),
             *rest,
             grid=down * across * parts * count,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
             blocks=_together(tile),
         )
-    )
+    ]
     if parts > 1:
         launches.append(added(out.array, bias, c, m * n, n, parts))
     return launches
@@ -166,32 +160,7 @@ def _together(tile: Tile | WarpTile) -> int:
     return next(pace.together for pace in WARPGROUPS if pace.tile == tile) if tile.warpgroups else 0
 
 
-def _aligned(x: Operand, shape: tuple[int, ...], launches: list[Grid]) -> Operand:
-    """The operand with lines that can be read in wide loads: itself, or a copy that a launch
-    makes.
-    """
-    if x.wide(8) > 1 or len(shape) > 1 or not isinstance(x.array, (Arg, Held)):
-        return x
-    lines, length = (x.extent, x.terms) if x.along else (x.terms, x.extent)
-    step = x.batch[0] if shape else 0
-    matrices = prod(shape) if step else 1
-    padded = -(-length // 8) * 8
-    copied = Scratch(x.array.stored, matrices * lines * padded)
-    size = copied.size // 8
-    launches.append(
-        Grid(
-            *(align_lines, x.array, copied, lines, length, x.pitch, step, padded, padded // 8),
-            size,
-            grid=-(-size // THREADS),
-            block=THREADS,
-        )
-    )
-    batch = (lines * padded if step else 0,) if shape else ()
-    extent, terms = (x.extent, padded) if x.along else (padded, x.terms)
-    return Operand(copied, x.along, padded, batch, extent, terms)
-
-
-def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
+def halves_of(a: Arg | Scratch, b: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
     alike = a.stored is b.stored and a.stored.is_half
     return a.stored.name if alike and architecture() >= 80 else ""
