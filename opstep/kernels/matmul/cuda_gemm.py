@@ -63,10 +63,12 @@ def product(
     bias: Arg | None = None,
     c_pitch: int = 0,
     c_batch: tuple[int, ...] = (),
+    zeros: tuple[Arg | None, Arg | None] = (None, None),
 ) -> list[Grid]:
     """Launches for c = a·b (+ a bias for each column): matrices [m, k] and [k, n], as many as
     `shape` counts. With `c_pitch` that many elements lie between rows of c, whose columns are
-    contiguous, and as `c_batch` says between matrices; else c is whole.
+    contiguous, and as `c_batch` says between matrices; else c is whole. `zeros`: zero points of
+    bytes.
     """
     if not c.size:
         return []
@@ -76,11 +78,25 @@ def product(
         c_pitch, c_batch = n, dense
     shape, a_batch, b_batch, c_batch = _merged(shape, a.batch, b.batch, c_batch)
     if not c.dtype.is_float:
+        a_zero, b_zero = zeros
+        shifted = (a_zero is not None) + 2 * (b_zero is not None)
         return [
             Grid(
                 *(multiply_integers, a.array, b.array, bias or a.array, c),
-                *(shape, a_batch, b_batch, c_batch, len(shape), m, n, k),
+                *(
+                    a_zero or a.array,
+                    b_zero or b.array,
+                    shape,
+                    a_batch,
+                    b_batch,
+                    c_batch,
+                    len(shape),
+                    m,
+                    n,
+                    k,
+                ),
                 *(a.row, a.column, b.row, b.column, c_pitch, c.size, bias is not None),
+                *(shifted, b_zero is not None and b_zero.rank > 0),
                 grid=-(-c.size // THREADS),
                 block=THREADS,
             )

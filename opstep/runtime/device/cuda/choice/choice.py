@@ -232,7 +232,8 @@ def _small(step: Step) -> bool:
     flops = step.op.flops(*step.operand_types, **step.attrs)
     x = step.operand_types[0]
     between = step.op.lays_out is not None and x is not None and x.dtype.is_half
-    much = any(t is not None and t.nbytes >= WORTH_READING for t in step.operand_types)
+    sizes: list[Any] = [t.nbytes for t in step.operand_types if t is not None]  # concrete
+    much = max(sizes, default=0) >= WORTH_READING
     few = isinstance(flops, int) and flops < (WORTH_BETWEEN if between else WORTH_A_TRIAL)
     return few and not much
 
