@@ -36,7 +36,7 @@ def convolutions_last(
     if not x_last:
         seen = Held(x.dtype, given, x.stored)
         before.append(_turn(x, seen, given))
-    if prod(w.shape[2:]) > 1:
+    if prod(w.shape[2:]) > 1 and w.shape[1] > 1:
         filters = Held(w.dtype, w.shape, w.stored)
         before.append(_turn(w, filters, w.shape))
     if not y_last:

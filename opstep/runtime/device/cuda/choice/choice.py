@@ -78,8 +78,7 @@ class Candidate(NamedTuple):
 
     name: str
     make: Callable[[], Made | None]
-    spares: float = 0.0  # microseconds of what comes behind it: it takes so much less
-    copies: float = 0.0  # of what it does besides, alone
+    copies: float = 0.0  # microseconds of those that it makes besides, alone
 
     @property
     def comparable(self) -> bool:
@@ -88,7 +87,7 @@ class Candidate(NamedTuple):
 
     def judged(self, us: float) -> float:
         """The time that counts, if it takes so long."""
-        return max(us - self.spares, (us + self.copies) / ALONE if self.copies else LEAST_US)
+        return max(us, (us + self.copies) / ALONE if self.copies else LEAST_US)
 
 
 def as_judged(times: Times) -> Times:
@@ -272,10 +271,10 @@ def _ours_last(step: Step, types: Types) -> list[Candidate]:
     made = _with_channels_last(step, types)
     if made is None:
         return []
-    lowering, nbytes = Lowering(*made), types[-1].nbytes  # pyright: ignore[reportOptionalMemberAccess]
+    lowering = Lowering(*made)
     if not made[0].op.is_taken(*lowering.args(), **made[0].attrs):
         return []
-    return [Candidate(OURS_LAST, lowering.prepared, spares=TURN_US + nbytes / BYTES_TURNED)]  # pyright: ignore[reportOperatorIssue]
+    return [Candidate(OURS_LAST, lowering.prepared)]
 
 
 def _judged(step: Step, types: Types) -> Iterator[Candidate]:
