@@ -11,7 +11,6 @@ left, bottom, right.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from math import prod
 from typing import Any, ClassVar
 
@@ -22,7 +21,6 @@ from opstep.kernels.conv import winograd
 from opstep.kernels.conv.correlation import correlate, geometry_of
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.filter_grad import filter_gradients
-from opstep.kernels.conv.layouts import convolutions_last
 from opstep.kernels.conv.pointwise import mix_channels
 from opstep.kernels.conv.transposed import gather_back
 from opstep.kernels.conv.vendor import convolutions
@@ -143,11 +141,8 @@ class Convolution(Op):
         return gpu.correlate(flat(x), flat(w), b, flat(y), groups, geometry)
 
     def vendor(x, w, b, y, *, stride, padding, dilation, groups):
-        """Halves with channels last, too: alone and between others alike, with the same bits."""
         views = windows(w.shape[2:], stride, padding, dilation)
-        first = convolutions("forward", flat(x), flat(w), flat(y), _on_plane(views), b)
-        for pair in zip_longest(convolutions_last(x, w, b, y, views), first):
-            yield from filter(None, pair)
+        return convolutions("forward", flat(x), flat(w), flat(y), _on_plane(views), b)
 
     def grad(g, operands, results, grads, **attrs):
         x, w, b = operands
@@ -188,8 +183,9 @@ conv1d, conv2d, conv3d = of_ranks(
 )
 
 
-def _turns(x, w, *others, groups, **attrs):
-    return groups == 1
+def _turns(x, w, *others, stride, groups, **attrs):
+    points = prod(w.shape[2:]) == prod(stride) == 1 and prod(x.shape[2:]) % 8 == 0
+    return groups == 1 and not points
 
 
 conv2d.lays_out = staticmethod(_turns)

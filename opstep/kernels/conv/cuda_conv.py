@@ -12,6 +12,19 @@ from typing import NamedTuple
 
 from opstep.kernels.conv import cuda_depthwise
 from opstep.kernels.conv.correlation import Geometry
+from opstep.kernels.conv.cuda_blocks import (
+    BITS,
+    Lines,
+    arranged,
+    blocks_of,
+    correlate_in_blocks,
+    correlate_in_fours,
+    correlate_seen,
+    in_blocks,
+    in_fours,
+    turned,
+    within_reach,
+)
 from opstep.kernels.conv.cuda_direct import (
     THREADS,
     cleared,
@@ -21,13 +34,21 @@ from opstep.kernels.conv.cuda_direct import (
 )
 from opstep.kernels.conv.cuda_edges import mended
 from opstep.kernels.conv.cuda_tensor_cores import convolve_halves, filter_halves
-from opstep.kernels.conv.cuda_tiles import HALF, LOWER, NEVER, convolve_tiles, filter_tiles
+from opstep.kernels.conv.cuda_tiles import (
+    HALF,
+    LOWER,
+    NEVER,
+    convolve_tiles,
+    filter_tiles,
+    shares_added,
+    targets_of,
+)
 from opstep.kernels.conv.edges import only_bias
 from opstep.kernels.conv.transposed import phases_of
 from opstep.kernels.conv.windows import Window
-from opstep.kernels.matmul.cuda_gemm import added, halves_of, product
+from opstep.kernels.matmul.cuda_gemm import halves_of, product
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, Pace, cheapest
-from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
+from opstep.kernels.matmul.cuda_tile import LINE, Tile, WarpTile
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_epilogue import ending_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
@@ -50,11 +71,11 @@ _PACES = {
 }
 _PACES[4].append(_with_lookup(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
 _HALVES = (
-    Pace(WarpTile(128, 64, 32, 32, 2), 0.6, 0.6, 3),
-    Pace(WarpTile(64, 64, 32, 32, 2), 0.6, 0.4, 4),
+    Pace(WarpTile(128, 64, 32, 32, 2), 2.0, 0.6, 3),
+    Pace(WarpTile(64, 64, 32, 32, 2), 2.0, 0.4, 4),
 )
 _FILTER_HALVES = (
-    Pace(WarpTile(128, 128, 64, 32, 2), 0.6, 1.1, 2),
+    Pace(WarpTile(128, 128, 64, 32, 2), 2.0, 1.1, 2),
     *_HALVES,
 )
 
@@ -114,17 +135,6 @@ def _sight(g: Geometry, x: Arg, channels: int, multiple: int) -> Sight:
     )
 
 
-def _targets(g: Geometry) -> tuple[int, ...]:
-    """Where the results of each row go."""
-    deep, rows, columns = g.axes
-    return tuple(
-        ((z * deep.step + deep.first) * rows.whole + i * rows.step + rows.first) * columns.whole
-        + columns.first
-        for z in range(deep.out)
-        for i in range(rows.out)
-    )
-
-
 def _is_inside(g: Geometry, size: Sequence[int]) -> bool:
     """Whether each output sees pixels of the image alone."""
     return all(
@@ -133,7 +143,7 @@ def _is_inside(g: Geometry, size: Sequence[int]) -> bool:
     )
 
 
-def _sees_points(g: Geometry, x: Arg) -> bool:
+def sees_points(g: Geometry, x: Arg) -> bool:
     """Whether each output sees the pixel at its own place alone."""
     same = all(a.places == (0,) and a.stride == 1 for a in g.axes)
     return same and tuple(a.out for a in g.axes) == _volume(x)
@@ -164,11 +174,19 @@ def correlate(
     if isinstance(w, Arg) and cuda_depthwise.is_for(x, y, groups, g):
         return [cuda_depthwise.convolve(x, w, bias, y, g)]
     halves = halves_of(x, w)
-    if bias is None and groups == 1 and isinstance(w, Arg) and halves and _sees_points(g, x):
+    near = isinstance(w, Arg) and within_reach(x, g)
+    blocked = near and in_blocks(halves, filters, channels)
+    even = not blocked or area % 4 == 0  # what is copied in pieces of four
+    matrices = bias is None and groups == 1 and isinstance(w, Arg) and sees_points(g, x)
+    if matrices and halves and even:
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
-    if not _fits(x, g, terms, pixels):
+    if not fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
-    paces = _HALVES if halves else _PACES[x.dtype.itemsize]
+    if blocked and isinstance(w, Arg):
+        return correlate_in_blocks(x, w, bias, y, groups, g)
+    if near and isinstance(w, Arg) and in_fours(halves, filters, channels, taps, groups):
+        return correlate_in_fours(x, w, bias, y, g)
+    paces = _paces(x, halves, _HALVES)
     tile, parts = cheapest(paces, filters, pixels, terms, groups)
     if g.scattered:  # others write to the same result
         parts = 1
@@ -183,20 +201,26 @@ def correlate(
         ending, rest = ending_of(y, y.shape[1], plane) if whole else (None, ())
         kernel = convolve_halves(tile, terms % 8 == 0, y_wide, halves == "bf16", ending)
     else:
-        x_wide = run if area % run == 0 and _sees_points(g, x) else 1
+        x_wide = run if area % run == 0 and sees_points(g, x) else 1
         kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
     sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
     tiles = -(-filters // tile.rows), -(-pixels // tile.columns)
     launches = [
         Grid(
             *(kernel, x, w, bias or x, sums, w_start, *_sight(g, x, channels, tile.steps)),
-            *(_targets(g), groups, filters, terms, pixels, area, g.out[1]),
+            *(targets_of(g), groups, filters, terms, pixels, area, g.out[1]),
             *(*_steps(x, groups, g), plane, g.step[1], *tiles, parts, part_steps, y.size),
             *(bias is not None and parts == 1, *rest),
             **_cut(tile, prod(tiles) * parts * groups),
         )
     ]
-    return launches + _shares_added(sums, bias, y, parts)
+    return launches + shares_added(sums, bias, y, parts)
+
+
+def _paces(x: Arg, halves: str, of_halves: Sequence[Pace]) -> Sequence[Pace]:
+    """Of tiles that there are kernels for: of few filters those of f32 are faster for halves."""
+    plain = _PACES[x.dtype.itemsize]
+    return (*of_halves, *plain) if halves else plain
 
 
 def _cut(tile: Tile | WarpTile, blocks: int) -> dict[str, int]:
@@ -206,17 +230,6 @@ def _cut(tile: Tile | WarpTile, blocks: int) -> dict[str, int]:
     return {"grid": blocks, "block": tile.threads, "blocks": _blocks(tile)}
 
 
-def _shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> list[Grid]:
-    """Parts of sums added up in order, and a bias for each channel of y; nothing of one part, which
-    stands in y.
-    """
-    if parts == 1:
-        return []
-    if bias is None:
-        return [added(shares, None, y, y.size, 1, parts)]
-    return [added(shares, bias, y, y.size, y.shape[1], parts, prod(y.shape[2:]))]
-
-
 def _pointwise(x: Arg, w: Side, y: Arg) -> list[Grid]:
     """y [N, K, pixels] = w [K, C] by x [N, C, pixels], of halves: an image is a matrix."""
     images, channels, plane = x.shape[0], x.shape[1], prod(x.shape[2:])
@@ -224,7 +237,7 @@ def _pointwise(x: Arg, w: Side, y: Arg) -> list[Grid]:
     return product(w, seen, y, (images,), y.shape[1], plane, channels)
 
 
-def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
+def fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
     """Whether bits and tables of places serve."""
     few = sum(len(a.places) for a in g.axes) <= _MOST_TAPS or _is_inside(g, _volume(x))
     rows = g.axes[0].out * g.axes[1].out
@@ -286,26 +299,41 @@ def gather_back(
     edges = mended(gy, w, bias, gx, views)
     if len(phases) == 1 and cuda_depthwise.is_for(gy, gx, groups, phases[0][1]):
         return [cuda_depthwise.convolve(gy, w, bias, gx, phases[0][1]), *edges]
-    alone = taps == len(phases) == 1 and _sees_points(phases[0][1], gy)
+    found = halves_of(gy, w)
+    blocked = in_blocks(found, channels, filters) and gy.size > 0
+    blocked = blocked and all(within_reach(gy, g) for _, g in phases)
+    alone = taps == len(phases) == 1 and sees_points(phases[0][1], gy)
     alone = alone and not phases[0][1].scattered
-    if bias is None and groups == 1 and alone and gy.size and halves_of(gy, w):
+    even = not blocked or prod(gx.shape[2:]) % 4 == 0
+    if bias is None and groups == 1 and alone and gy.size and found and even:
         return [*_pointwise(gy, Side(w, 1, channels, (0,)), gx)]
-    laid = Scratch(w.dtype, 0, stored=w.stored)
+    line = blocks_of(filters) * LINE if blocked else filters  # terms of one place
+    laid = Scratch(BITS, 0) if blocked else Scratch(w.dtype, 0, stored=w.stored)
     starts, counts, places, begins = [0] * taps, [0] * taps, [0] * taps, []
     for picked, _ in phases:
         begins.append(laid.size)
         for at, t in enumerate(picked):
             starts[t], counts[t], places[t] = laid.size, len(picked), at
-        laid.size += -(-groups * channels * filters * len(picked) // 8) * 8
+        laid.size += -(-groups * channels * line * len(picked) // 8) * 8
     launches: list[Grid | Launch] = []
-    if laid.size:
-        order = tuple(starts), tuple(counts), tuple(places), filters, channels, taps, w.size
-        grid = -(-w.size // THREADS)
-        launches.append(Grid(turn_filters, w, laid, *order, grid=grid, block=THREADS))
+    order, seen = (tuple(starts), tuple(counts), tuple(places)), None
+    if blocked:
+        seen, last = turned(gy)
+        lines = Lines(channels, filters, filters * channels * taps, taps, channels * taps)
+        launches += [last, arranged(w, laid, groups, lines, *order)]
+    elif laid.size:
+        size, grid = (filters, channels, taps, w.size), -(-w.size // THREADS)
+        launches.append(Grid(turn_filters, w, laid, *order, *size, grid=grid, block=THREADS))
     if sum(_count(g)[0] for _, g in phases) < prod(gx.shape[2:]):
         launches.append(only_bias(bias, gx) if bias else cleared(gx))
-    for (_, geometry), start in zip(phases, begins, strict=True):
-        launches += correlate(gy, laid, bias, gx, groups, geometry, start)
+    for (picked, g), start in zip(phases, begins, strict=True):
+        if seen is None:
+            launches += correlate(gy, laid, bias, gx, groups, g, start)
+        else:
+            bf16, terms = gy.stored.name == "bf16", line * len(picked)
+            launches += correlate_seen(
+                seen, laid, bias, gx, groups, filters, g, bf16, terms, start
+            )  # fmt: skip
     return [*launches, *edges]
 
 
@@ -318,20 +346,20 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
     terms, area = prod(gw.shape[1:]), _count(g)[0]
     pixels = images * area
-    if not _fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
+    if not fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
         places, taps, stride, out = _axes(g)
         sizes = (taps, _volume(x), stride, out, groups, filters, channels, images, gw.size)
         count = -(-gw.size // THREADS)
         return [Grid(sum_each, gy, x, gw, *places, *sizes, grid=count, block=THREADS)]
     halves = halves_of(gy, x)
-    paces = _FILTER_HALVES if halves else _PACES[x.dtype.itemsize]
+    paces = _paces(x, halves, _FILTER_HALVES)
     tile, parts = cheapest(paces, filters, terms, pixels, groups)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps
     parts = -(-pixels // part_steps)
     if isinstance(tile, WarpTile):
         gw_wide = 1 if terms % 4 else 4
         whole = area % 8 == 0
-        seen = whole and _sees_points(g, x)
+        seen = whole and sees_points(g, x)
         kernel = filter_halves(tile, whole, seen, gw_wide, halves == "bf16")
     else:
         kernel = filter_tiles(tile, 1 if area % tile.run else tile.run)
@@ -345,4 +373,4 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
             **_cut(tile, prod(tiles) * parts * groups),
         )
     ]
-    return launches + _shares_added(shares, None, gw, parts)
+    return launches + shares_added(shares, None, gw, parts)

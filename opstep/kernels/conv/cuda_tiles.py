@@ -13,19 +13,45 @@ Rows of pixels are counted over all planes of an image: `row_starts` has where e
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 
 import numpy as np
 
+from opstep.kernels.conv.correlation import Geometry
+from opstep.kernels.matmul.cuda_gemm import added
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
 from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to, real, spread
+from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
 
 NEVER = 1 << 30
 ALL = (1 << 31) - 1  # the missing bits of a pixel that is none
 HALF = 1 << 31
 LOWER = (1 << 32) - 1
+
+
+def targets_of(g: Geometry) -> tuple[int, ...]:
+    """Where the results of each row go."""
+    deep, rows, columns = g.axes
+    return tuple(
+        ((z * deep.step + deep.first) * rows.whole + i * rows.step + rows.first) * columns.whole
+        + columns.first
+        for z in range(deep.out)
+        for i in range(rows.out)
+    )
+
+
+def shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> list[Grid]:
+    """Parts of sums added up in order, and a bias for each channel of y; nothing of one part, which
+    stands in y.
+    """
+    if parts == 1:
+        return []
+    if bias is None:
+        return [added(shares, None, y, y.size, 1, parts)]
+    return [added(shares, bias, y, y.size, y.shape[1], parts, prod(y.shape[2:]))]
 
 
 def seen_from(

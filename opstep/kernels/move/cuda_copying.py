@@ -227,10 +227,10 @@ def _tiled(x: Arg, y: Arg, dims: Dims, k: int, x_start: int, y_start: int) -> Gr
     )
 
 
-def transposed(x: Arg | Scratch, y: Arg | Scratch, before: int, rows: int, columns: int) -> Grid:
+def transposed(x: Arg | Scratch, y: Scratch, before: int, rows: int, columns: int) -> Grid:
     """y [before, columns, rows] = x [before, rows, columns], in the type that x is computed in."""
     itemsize = x.dtype.itemsize
-    side, width = SIDE if itemsize < 8 else SIDE // 2, min(8, 16 // itemsize)
+    side, width = (SIDE, 4) if itemsize < 8 else (SIDE // 2, 2)
     if rows % width or columns % width:
         width = 1
     across, down = -(-rows // side), -(-columns // side)

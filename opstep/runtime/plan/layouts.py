@@ -34,7 +34,6 @@ from opstep.runtime.plan.plan import Step, Takes
 
 _LAST = (0, 2, 3, 1)  # axes of an image, as they lie in memory with channels last
 LAUNCH = 4 << 20  # bytes that a GPU copies in the time of a launch
-LAST = ", channels last"  # in the names of ways to run a convolution so
 
 
 class channels_last(Op):
@@ -257,8 +256,7 @@ class _Layouts:
             )
             if x_last or y_last:
                 turned = step.op.lays_out(*step.operand_types, **step.attrs)
-                for v, last in ((source, x_last), (step.results[0], y_last)):
-                    self._spare(v, turned and last)
+                self._spare(source, turned if x_last else turned - 1)
             if x_last or y_last:
                 types = [None if v is None else made.types[v] for v in operands]
                 made.steps.append(convolving(step, operands, types, x_last, y_last))

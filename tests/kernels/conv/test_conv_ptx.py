@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.kernels.conv import cuda_blocks
 from opstep.runtime.device.cuda.compiling import compiler
+from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.op import OPS, complete
@@ -38,12 +39,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_halves_take_tensor_cores(case):
+def test_blocks_take_warp_groups(monkeypatch, case):
     name, operands, attrs = CASES[case]
+    tile = next(t for t in cuda_blocks.TOGETHER if (t.rows, t.columns) == (128, 128))
+    monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_: (tile, 1))
     op = OPS[name]
     step, stored, results = one_step(op, operands, complete(op, attrs))
-    launches, _ = Lowering(step, (*stored, *results)).prepared()
+    with targeting("sm_90"):
+        launches, _ = Lowering(step, (*stored, *results)).prepared()
     kernels = [compiler.to_ptx(p.kernel, "sm_90")[0] for p in launches if isinstance(p, Prepared)]
     assert len(kernels) == len(launches)
-    assert "mma.sync" in kernels[0] or "wgmma.mma_async" in kernels[0]
+    assert sum(ptx.count("wgmma.mma_async") for ptx in kernels) == tile.steps // 16
+    assert "cp.async.cg" in kernels[-1]
     assert not any("ld.local" in ptx for ptx in kernels)

@@ -351,15 +351,11 @@ def outcome(text: str, arrays: dict[str, np.ndarray], **options: Any) -> list:
 
 
 def joined_plan(program, fuse: bool = True):
-    """A plan of `main` for a GPU of the architecture that is targeted, as far as our kernels go; of
-    convolutions of halves, as if a library had them with channels last.
-    """
+    """A plan of `main` for a GPU of the architecture that is targeted, as far as our kernels go."""
     from opstep.runtime.device.cuda.lowering import Lowering
     from opstep.runtime.plan.planner import make_plan
 
     def takes(step, types) -> bool:
-        if step.op.name == "channels_last":
-            return types[0].dtype.is_half
         return step.op.is_taken(*Lowering(step, types).args(), **step.attrs)
 
     types = [b.type for b in program.graphs["main"].inputs]

@@ -56,7 +56,7 @@ def test_a_block_of_a_residual_network_is_one_kernel():
     results = [plan.values[v].type for v in plan.steps[0].results]
     launches, _ = Lowering(plan.steps[0], (*types, *results)).prepared()
     kernels = [launch.kernel.function.__name__ for launch in launches]
-    assert kernels == ["convolve", "add_parts"]
+    assert kernels == ["channels_last", "arrange_filters", "convolve"]
     assert "fused(conv2d, batch_norm, add, relu)" in format_plan(plan)
 
 

@@ -5,11 +5,9 @@ The choice depends on the op, its types and the table of the process (`tuning`),
 async and debug mode run the same kernels, and give the same bits. Where nothing is known of a large
 op, the likely ways are timed before it runs for the first time, and what is taken then is kept.
 
-A convolution that can have its images with channels last (`plan.layouts`) is judged by the time
-that it takes so: in a network it hardly ever stands alone. One with channels first would part the
-one behind it from the one before it, so that images are turned once more. A library's way with
-channels last is one way, whoever stands beside it: alone it turns images for itself, and the bits
-are the same.
+A convolution of ours that can have its images with channels last (`plan.layouts`) is judged by the
+time that it takes so: in a network it hardly ever stands alone. A library's would part the one
+behind it from the one before it, so that images are turned once more.
 """
 
 from __future__ import annotations
@@ -28,21 +26,18 @@ from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.epilogues import Epilogue
-from opstep.runtime.plan.layouts import LAST, Layout, convolving, with_channels_last
+from opstep.runtime.plan.layouts import Layout, convolving, with_channels_last
 from opstep.runtime.plan.plan import Step
 
 OURS = "numba"
-OURS_LAST = f"{OURS}{LAST}"  # a time of ours that is known, not a way that is taken for an op
+LAST = f"{OURS}, channels last"  # a time of ours that is known, not a way that is taken for an op
 # What ours may take at most where channels are not last after all: times the best, or so many
 # microseconds more.
 APART = 1.25
 APART_US = 4.0
-ALONE = 2.0  # the same of a library's way, with the copies that it makes alone
 TURN_US = 2.0  # microseconds that it takes to turn images, besides
 BYTES_TURNED = 1_500_000  # of them in a microsecond
-LEAST_US = 0.1  # of any way
 WORTH_A_TRIAL = 1 << 26  # floating-point operations: what has fewer takes a few microseconds
-WORTH_BETWEEN = 1 << 22  # those of a convolution of halves
 WORTH_READING = 1 << 22  # bytes of an operand
 
 Types = tuple[TensorType | None, ...]
@@ -78,22 +73,18 @@ class Candidate(NamedTuple):
 
     name: str
     make: Callable[[], Made | None]
-    copies: float = 0.0  # microseconds of those that it makes besides, alone
+    spares: float = 0.0  # microseconds of what comes behind it: it takes so much less
 
     @property
     def comparable(self) -> bool:
         """Whether its results lie in memory as the others' do."""
-        return self.name != OURS_LAST and not self.copies
-
-    def judged(self, us: float) -> float:
-        """The time that counts, if it takes so long."""
-        return max(us, (us + self.copies) / ALONE if self.copies else LEAST_US)
+        return self.name != LAST
 
 
 def as_judged(times: Times) -> Times:
     """Of the ways that may be taken; ours by its time with channels last, if it has one."""
     found = dict(times)
-    last = found.pop(OURS_LAST, None)
+    last = found.pop(LAST, None)
     alone = found.get(OURS)
     if last is not None and alone is not None:
         found[OURS] = min(alone, max(last, min(alone / APART, alone - APART_US)))
@@ -131,25 +122,19 @@ class Chooser:
         """Whether kernels of ours can do all of a step that is several in one, or has its images
         in another way. Of an op that has libraries those are taken which are chosen for it alone.
         """
-        layout: Layout | None = step.attrs.get("layout")
-        if layout is not None and LAST in self._alone(step, layout, types):
-            return True
         if not step.op.is_taken(*Lowering(step, types).args(), **step.attrs):
             return False
-        if layout is not None:
-            return self._alone(step, layout, types).startswith(OURS)
+        layout: Layout | None = step.attrs.get("layout")
         epilogue: Epilogue | None = step.attrs.get("epilogue")
-        if epilogue is None or epilogue.op.vendor is None:
+        of = step.members[0]
+        if layout is not None:
+            alone = layout.types_alone(types)
+        elif epilogue is not None and epilogue.op.vendor is not None:
+            assert types[-1] is not None
+            alone = (*types[: len(of.operands)], epilogue.result_type(types[-1]))
+        else:
             return True
-        of, layout = step.members[0], dict(epilogue.attrs).get("layout")
-        assert types[-1] is not None
-        alone = (*types[: len(of.operands)], epilogue.result_type(types[-1]))
-        alone = layout.types_alone(alone) if layout is not None else alone
         return self._chosen(of, alone)[0].startswith(OURS)
-
-    def _alone(self, step: Step, layout: Layout, types: Types) -> str:
-        """What is taken for a convolution by itself, of one that has its images in another way."""
-        return self._chosen(step.members[0], layout.types_alone(types))[0]
 
     def _chosen(self, step: Step, types: Types) -> tuple[str, Made]:
         """The name of what is taken for a step, and its launches."""
@@ -157,12 +142,8 @@ class Chooser:
         variants = lowering.variants()
         if len(variants) == 1 and (step.op.vendor is None or self.policy == (OURS, False)):
             return OURS, lowering.lowered(next(iter(variants.values())))
-        if (layout := step.attrs.get("layout")) is not None:
-            name = self._alone(step, layout, types)
-            ways = (*_vendors(step, types), *_ours(step, types, variants))
-            return name, next(m for c in ways if c.name == name and (m := c.make()) is not None)
         ours = {c.name: c for c in _ours(step, types, variants)}
-        last = _ours_last(step, types)
+        last = _with_channels_last(step, types)
         key = f"{key_of(step, types)} #{_digest([*ours.values(), *last])}"
         times = self._times(key, step, types, [*ours.values(), *last])
         if not times and self.policy.which == "auto" and step.op.vendor and not _small(step):
@@ -200,7 +181,7 @@ class Chooser:
         table = self._table()
         times = table.get(key)
         if times is None and self.policy.autotune and key not in self._untimed:
-            candidates = [*ours, *_judged(step, types)]
+            candidates = [*ours, *_vendors(step, types)]
             several = sum(c.comparable for c in candidates) > 1
             times = self._trials.times(step, types, candidates) if several else {}
             if times:
@@ -213,10 +194,10 @@ class Chooser:
         self, key: str, step: Step, types: Types, ours: list[Candidate]
     ) -> list[str]:
         """What was taken for an op that nobody tuned, or is fast now that it is tried. Where no
-        time is left for that, it is what would part no others (`OURS_LAST`), or else a library's.
+        time is left for that, it is what would part no others (`LAST`), or else a library's.
         """
         taken = self._table().chosen(key)
-        if not taken and (vendors := list(islice(_judged(step, types), LIKELY))):
+        if not taken and (vendors := list(islice(_vendors(step, types), LIKELY))):
             taken = self._trials.quickest(step, types, [*ours, *vendors])
             able = [] if len(ours) > 1 else vendors
             taken = taken or next((c.name for c in able if c.make()), ours[0].name)
@@ -226,15 +207,12 @@ class Chooser:
 
 def _small(step: Step) -> bool:
     """Whether a library would gain nothing: its kernels are made for large work, or for much memory
-    that is read once. A convolution that parts others with channels last costs them copies, too.
+    that is read once.
     """
     flops = step.op.flops(*step.operand_types, **step.attrs)
-    x = step.operand_types[0]
-    between = step.op.lays_out is not None and x is not None and x.dtype.is_half
     sizes: list[Any] = [t.nbytes for t in step.operand_types if t is not None]  # concrete
     much = max(sizes, default=0) >= WORTH_READING
-    few = isinstance(flops, int) and flops < (WORTH_BETWEEN if between else WORTH_A_TRIAL)
-    return few and not much
+    return isinstance(flops, int) and flops < WORTH_A_TRIAL and not much
 
 
 def _digest(ours: Iterable[Candidate]) -> str:
@@ -257,35 +235,19 @@ def _ours(step: Step, types: Types, variants: dict[str, Any]) -> Iterator[Candid
         )
 
 
-def _with_channels_last(step: Step, types: Types) -> tuple[Step, Types] | None:
-    """The same with images and result so."""
+def _with_channels_last(step: Step, types: Types) -> list[Candidate]:
+    """The same with images and result so, where there are kernels for that."""
     x, *others, y = types
     if step.op.lays_out is None or (x, *others) != step.operand_types:
-        return None
-    stored = (with_channels_last(x), *others, with_channels_last(y))
-    return convolving(step, step.operands, stored[:-1], True, True), stored
-
-
-def _ours_last(step: Step, types: Types) -> list[Candidate]:
-    """By a kernel of ours, where there is one."""
-    made = _with_channels_last(step, types)
-    if made is None:
         return []
-    lowering = Lowering(*made)
-    if not made[0].op.is_taken(*lowering.args(), **made[0].attrs):
-        return []
-    return [Candidate(OURS_LAST, lowering.prepared)]
-
-
-def _judged(step: Step, types: Types) -> Iterator[Candidate]:
-    """A library's ways as they are timed: those with channels last as between others."""
-    made = _with_channels_last(step, types)
-    last = {c.name: c for c in _vendors(*made)} if made else {}
-    nbytes: Any = sum(t.nbytes for t in (types[0], types[-1]) if t is not None)
-    copies = 2 * TURN_US + nbytes / BYTES_TURNED
-    for way in _vendors(step, types):
-        between = last.get(way.name)
-        yield between._replace(copies=copies) if between else way
+    for x_last in (True, False):
+        stored = (with_channels_last(x) if x_last else x, *others, with_channels_last(y))
+        made = convolving(step, step.operands, stored[:-1], x_last, True)
+        lowering = Lowering(made, stored)
+        if made.op.is_taken(*lowering.args(), **made.attrs):
+            nbytes: Any = stored[-1].nbytes  # concrete
+            return [Candidate(LAST, lowering.prepared, TURN_US + nbytes / BYTES_TURNED)]
+    return []
 
 
 def _vendors(step: Step, types: Types) -> Iterator[Candidate]:

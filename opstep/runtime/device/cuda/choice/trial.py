@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.device.cache import Compiler
-from opstep.runtime.device.cuda.choice.choice import OURS_LAST, Candidate, Types, as_judged
+from opstep.runtime.device.cuda.choice.choice import LAST, Candidate, Types, as_judged
 from opstep.runtime.device.cuda.choice.tuning import Times
 from opstep.runtime.device.cuda.driver.driver import LostDevice, OutOfMemory
 from opstep.runtime.device.cuda.driver.graphs import captured
@@ -40,6 +40,7 @@ NEARLY = 1.03  # times the fastest: ours is as fast
 QUICK_US = 200.0  # how long a sample is to take at first sight
 QUICK_SAMPLES = 3
 HOPELESS = 3.0  # times the fastest so far: not timed any closer
+LEAST_US = 0.1  # of any way
 SLACK_US = 50.0  # of one run from the host, which are not the kernel's
 LOADING_US = 3e4  # of a first run, for a library's kernels
 ENOUGH = 6  # ways that were timed at first sight, ours among them
@@ -74,7 +75,7 @@ class DeviceTrials:
         ours = candidates[0]
         if (made := ours.make()) is None:
             return None
-        last = next((c.make() for c in candidates if c.name == OURS_LAST), None)
+        last = next((c.make() for c in candidates if c.name == LAST), None)
         for launches, _ in filter(None, (made, last)):
             for launch in launches:
                 self._device.load(launch)  # compiled here, where that is not counted
@@ -136,7 +137,7 @@ class _Trial:
                 best = min(as_judged(found).values(), default=float("inf"))
                 if once < HOPELESS * best + SLACK_US:
                     took = self._closely(work, once, SAMPLE_US, SAMPLES)
-                    found[candidate.name] = candidate.judged(took)
+                    found[candidate.name] = max(took - candidate.spares, LEAST_US)
             except LostDevice:
                 raise
             except DeviceError:
@@ -162,7 +163,7 @@ class _Trial:
                     took = self._closely(work, once, QUICK_US, QUICK_SAMPLES)
                 else:
                     continue
-                found[candidate.name] = candidate.judged(took)
+                found[candidate.name] = max(took - candidate.spares, LEAST_US)
             except LostDevice:
                 raise
             except DeviceError:

@@ -26,7 +26,7 @@ from opstep.runtime.device.cache import Compiler
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Step
 
-FORMAT = 4  # of the file, and of how libraries' ways are named
+FORMAT = 3  # of the file, and of how libraries' ways are named
 
 Times = dict[str, float]
 """Microseconds of each way to run an op, by its name."""

@@ -1,5 +1,4 @@
-"""Convolutions through cuDNN's graph API: forward, by the images, by the filters. NCHW, NCDHW, or
-with channels last.
+"""Convolutions through cuDNN's graph API: forward, by the images, by the filters. NCHW or NCDHW.
 
 An operation graph is described (cuDNN developer guide, "Graph API"), the library's heuristics name
 engines for it, best first, and those that keep our promises become plans: no TF32 and nothing less
@@ -102,30 +101,18 @@ class Convolution(NamedTuple):
     dilation: tuple[int, ...]
     bias: bool = False
     alignment: int = 256
-    last: bool = False  # all tensors lie in memory with their channels last
 
 
 def supports(dtype: str) -> bool:
     return dtype in _TYPES
 
 
-def engines(convolution: Convolution) -> tuple[Engine, ...]:
+def engines(convolution: Convolution) -> Iterator[Engine]:
     """Engines that may compute it, best first; whether one really can is known when it is planned.
     The GPU's context is current.
     """
-    library("cudnn")  # says first whether it is there
-    return _engines(convolution, _ordinal())
-
-
-@cache
-def _engines(convolution: Convolution, ordinal: int) -> tuple[Engine, ...]:
-    """Those of a GPU: planners ask for them more than once."""
-    return tuple(_best_first(convolution, ordinal))
-
-
-def _best_first(convolution: Convolution, ordinal: int) -> Iterator[Engine]:
     lib = library("cudnn")
-    graph = _graph(lib, _handle(ordinal), convolution)
+    graph = _graph(lib, _handle(_ordinal()), convolution)
     for mode in (_HEURISTICS_B, _HEURISTICS_A, _FALLBACK):
         rank = -1
         for rank, (index, config) in enumerate(_allowed(lib, graph, mode, convolution)):
@@ -163,7 +150,6 @@ class Engine:
         self.name = name
         self._convolution, self._graph, self._config = convolution, graph, config
 
-    @cache  # noqa: B019 - engines live as long as the process
     def plan(self) -> Planned | None:
         """None where the engine cannot do it, or wants too much memory."""
         lib = library("cudnn")
@@ -303,11 +289,9 @@ def _graph(lib: Library, handle: ctypes.c_void_p, c: Convolution) -> _Descriptor
 def _tensor(
     lib: Library, c: Convolution, uid: int, shape: tuple[int, ...], virtual: bool = False
 ) -> _Descriptor:
-    order = (1, *reversed(range(2, len(shape))), 0) if c.last else reversed(range(len(shape)))
-    strides, step = [0] * len(shape), 1
-    for axis in order:
-        strides[axis] = step
-        step *= shape[axis]
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * size)
     made = _Descriptor(lib, _TENSOR)
     made.set(_TENSOR_TYPE, _DATA_TYPE, [_TYPES["f32" if virtual and c.dtype != "f64" else c.dtype]])
     made.set(_TENSOR_SHAPE, _INT64, shape)

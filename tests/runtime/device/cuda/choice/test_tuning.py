@@ -15,9 +15,9 @@ import opstep.kernels
 from opstep.api.devices import Setup
 from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.cuda.choice import tuning
-from opstep.runtime.device.cuda.choice.choice import Candidate, Chooser, Kernels, as_judged
+from opstep.runtime.device.cuda.choice.choice import Chooser, Kernels, as_judged
 from opstep.runtime.device.cuda.choice.trial import _alike
-from opstep.runtime.device.cuda.choice.tuning import FORMAT, TuningTable, key_of
+from opstep.runtime.device.cuda.choice.tuning import TuningTable, key_of
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.vendor import libraries
 from opstep.runtime.device.launch import Grid, Variants
@@ -58,10 +58,10 @@ def test_times_of_another_driver_do_not_count(path):
     "content",
     [
         *(b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000),
-        b'{"format": 4}',
-        b'{"format": 4, "about": "a GPU"}',
-        b'{"format": 4, "about": "a GPU", "times": 3, "taken": {}}',
-        b'{"format": 4, "about": "a GPU", "times": {}, "taken": 3}',
+        b'{"format": 3}',
+        b'{"format": 3, "about": "a GPU"}',
+        b'{"format": 3, "about": "a GPU", "times": 3, "taken": {}}',
+        b'{"format": 3, "about": "a GPU", "times": {}, "taken": 3}',
     ],
 )
 def test_a_damaged_table_is_built_anew(path, content):
@@ -78,7 +78,7 @@ def test_times_that_are_none_do_not_count(path):
     ops = {"sound": TIMES, "negative": {"numba": -1}, "words": {"numba": "fast"}, "list": [1]}
     ops["nothing"] = {"numba": float("nan")}
     taken = {"sound": "numba", "number": 3}
-    path.write_text(json.dumps({"format": FORMAT, "about": "a GPU", "times": ops, "taken": taken}))
+    path.write_text(json.dumps({"format": 3, "about": "a GPU", "times": ops, "taken": taken}))
     table = TuningTable(path, "a GPU")
     assert len(table) == 1
     assert table.get("sound") == TIMES
@@ -266,25 +266,18 @@ def test_an_op_with_one_kernel_is_not_tried(path):
     assert not path.exists()
 
 
-def test_a_way_with_channels_last_counts_half_of_what_it_takes_alone_or_all_between_others():
-    way = Candidate("library, channels last", lambda: None, copies=30.0)
-    assert not way.comparable
-    assert [way.judged(us) for us in (10.0, 50.0)] == [20.0, 50.0]
-    assert Candidate("library", lambda: None).judged(10.0) == 10.0
-
-
 @pytest.fixture
 def convolution(monkeypatch):
-    """One of each channel of halves by itself, for which we have kernels with channels last, and a
-    library that does it, too: by `write_one`.
+    """One of halves that can have its images with channels last, and a library that does it, too:
+    by `write_one`.
     """
 
     def vendor(x, w, b, y, **attrs):
         yield "library", lambda: Grid(write_one, y, grid=1, block=1)
 
     monkeypatch.setattr(OPS["conv2d"], "vendor", staticmethod(vendor))
-    operands = [np.zeros(s, np.float16) for s in ((32, 64, 28, 28), (64, 1, 3, 3))]
-    attrs = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 64}
+    operands = [np.zeros(s, np.float16) for s in ((32, 64, 28, 28), (64, 64, 3, 3))]
+    attrs = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
     step, stored, results = one_step(OPS["conv2d"], [*operands, None], attrs)
     with targeting("sm_90"):
         yield step, (*stored, *results)

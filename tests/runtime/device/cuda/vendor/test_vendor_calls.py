@@ -11,7 +11,6 @@ from opstep.runtime.device.cuda.vendor import cublas, cudnn
 from opstep.runtime.device.launch import Call
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.op import OPS, complete
-from opstep.runtime.plan.layouts import convolving, with_channels_last
 
 
 @pytest.mark.parametrize(
@@ -53,8 +52,6 @@ def asked(monkeypatch):
     seen = []
 
     class Engine(Routine):
-        name = "0"
-
         def plan(self):
             return self
 
@@ -149,34 +146,6 @@ def test_plans_with_and_without_the_bias_take_turns(monkeypatch):
     names = ["cudnn 0", "cudnn 0 + bias", "cudnn 1", "cudnn 1 + bias", "cudnn 2"]
     assert [name for name, _ in found] == names
     assert [len(launches) for _, launches in found] == [1, 2, 1, 2, 1]
-
-
-def test_convolutions_of_halves_may_have_channels_last(asked):
-    x, w = zeros(2, 64, 9, 8, dtype=np.float16), zeros(6, 64, 3, 3, dtype=np.float16)
-    (last, made), (first, (alone,)) = ways("conv2d", x, w, padding=(1, 1))
-    assert (last, first) == ("cudnn, channels last 0", "cudnn 0")
-    assert [c.last for c in asked] == [True, False]
-    assert asked[0]._replace(last=False) == asked[1]
-    *turned, call, back = made
-    assert [g.kernel.__name__ for g in (*turned, back)] == ["transpose"] * 3
-    assert [a.slot for a in alone.args] == [0, 1, 3]
-    assert [g.args[1] for g in turned] == list(call.args[:2])
-    assert back.args[0] is call.args[2]
-
-
-def test_between_others_with_channels_last_no_image_is_turned(asked):
-    x, w = zeros(2, 64, 9, 8, dtype=np.float16), zeros(6, 64, 1, 1, dtype=np.float16)
-    step, stored, results = one_step(OPS["conv2d"], [x, w], complete(OPS["conv2d"], {}))
-    types = [with_channels_last(stored[0]), *stored[1:], with_channels_last(results[0])]
-    between = convolving(step, step.operands, types[:-1], True, True)
-    lowering = Lowering(between, tuple(types))
-    ((name, made),) = between.op.vendor(*lowering.args(), **between.attrs)
-    (call,) = made()
-    assert name == "cudnn, channels last 0"
-    assert [a.slot for a in call.args] == [0, 1, 3]
-    (c,) = asked
-    assert c.last
-    assert (c.images, c.filters, c.outputs) == ((2, 64, 9, 8), (6, 64, 1, 1), (2, 6, 9, 8))
 
 
 def test_no_library_is_asked_for_uneven_padding(asked):

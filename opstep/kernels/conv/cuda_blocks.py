@@ -1,0 +1,295 @@
+"""Convolutions of halves in blocks of 64 channels: launches of what `cuda_warpgroups` has."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from opstep.kernels.conv.correlation import Depth, Geometry
+from opstep.kernels.conv.cuda_layouts import (
+    THREADS,
+    arrange_filters,
+    channels_last,
+    filters_of_four,
+    pixels_of_four,
+)
+from opstep.kernels.conv.cuda_tiles import shares_added, targets_of
+from opstep.kernels.conv.cuda_warpgroups import NOWHERE, convolve_blocks
+from opstep.kernels.matmul.cuda_gemm import added
+from opstep.kernels.matmul.cuda_gemm_tiles import Pace, cheapest
+from opstep.kernels.matmul.cuda_tile import LINE, WarpTile
+from opstep.kernels.pointwise.cuda_epilogue import ending_of
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.runtime.device.cuda.compiling.target import architecture
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.ir.types import i16
+
+BITS = i16  # that carry halves
+_FEWEST = 32  # channels that are worth a block
+_FEWEST_FILTERS = 3  # that are worth a tile
+_PLACES = LINE // 4  # under a filter of a step, of four channels
+# Tiles, each with a share of registers for as many blocks of it as a multiprocessor is to hold.
+_WIDE = WarpTile(128, 256, 16, 256, 4, True)
+_HIGH = WarpTile(256, 128, 16, 128, 4, True)
+_LARGE = WarpTile(128, 128, 16, 128, 3, True)
+_FLAT = WarpTile(64, 128, 16, 128, 4, True)
+_TALL = WarpTile(128, 64, 16, 64, 4, True)
+_SMALL = WarpTile(64, 64, 16, 64, 4, True)
+TOGETHER = {_WIDE: 1, _HIGH: 1, _LARGE: 2, _FLAT: 2, _TALL: 2, _SMALL: 3}
+
+
+def _paces(times: dict[WarpTile, tuple[float, float]]) -> tuple[Pace, ...]:
+    return tuple(Pace(tile, *pair, TOGETHER[tile]) for tile, pair in times.items())
+
+
+FORWARD = _paces(
+    {
+        _WIDE: (0.2, 0.6),
+        _HIGH: (0.2, 0.6),
+        _LARGE: (0.15, 0.3),
+        _FLAT: (0.2, 0.19),
+        _TALL: (0.15, 0.234),
+        _SMALL: (0.1, 0.144),
+    }
+)
+
+
+def within_reach(x: Arg, g: Geometry) -> bool:
+    """Whether all places that a convolution looks at, and those of what it lays out, are whole
+    numbers of 32 bits, and none is taken for `cuda_warpgroups.NOWHERE`.
+    """
+    ends = (stride * out for stride, out in zip(g.stride, g.out, strict=True))
+    far = max(map(abs, (*g.rows, *g.columns, *ends, *x.shape[2:])), default=0)
+    pixels = max(prod(x.shape[2:]), prod(g.out))
+    plain = g.depth == Depth() and len(x.shape) == 4
+    return plain and far < -NOWHERE // 4 and x.shape[0] * max(4, x.shape[1]) * pixels < LIMIT // 2
+
+
+def in_blocks(halves: str, filters: int, channels: int) -> bool:
+    """Whether so many sums over so many channels are made here, `within_reach`."""
+    many = filters >= _FEWEST_FILTERS and channels >= _FEWEST and channels % 8 == 0
+    return bool(halves) and many and architecture() == 90
+
+
+def in_fours(halves: str, filters: int, channels: int, taps: int, groups: int) -> bool:
+    """Whether sums over so few channels are made here, as if there were four."""
+    few = groups == 1 and 2 <= channels <= 4 and taps > 1
+    return bool(halves) and few and filters > 16 and architecture() == 90
+
+
+def blocks_of(channels: int) -> int:
+    return -(-channels // LINE)
+
+
+def steps_of(channels: int, g: Geometry) -> int:
+    taps = len(g.rows) * len(g.columns)
+    return -(-taps // _PLACES) if channels <= 4 else blocks_of(channels) * taps
+
+
+def tile_and_parts(filters: int, channels: int, g: Geometry, images: int, groups: int):
+    """(the tile, parts of the sums) of a convolution."""
+    terms = steps_of(channels, g) * LINE
+    return cheapest(FORWARD, filters, images * prod(g.out), terms, groups)
+
+
+class Lines(NamedTuple):
+    """Filters as rows of a matrix: how many, what each sums over, and elements of the filters from
+    group to group, row to row, and term to term, if places under them follow each other.
+    """
+
+    rows: int
+    inner: int
+    group_step: int
+    row_step: int
+    inner_step: int
+
+
+def arranged(
+    w: Arg, into: Scratch, groups: int, lines: Lines, starts: tuple[int, ...],
+    counts: tuple[int, ...], places: tuple[int, ...],
+) -> Grid:  # fmt: skip
+    """Filters in the order that `correlate_seen` takes them; see `arrange_filters`."""
+    blocks = blocks_of(lines.inner)
+    size = groups * blocks * 8 * lines.rows * len(starts)
+    return Grid(
+        *(arrange_filters, w, into, starts, counts, places, lines.rows, lines.inner, blocks),
+        *(lines.group_step, lines.row_step, lines.inner_step, len(starts), size),
+        grid=-(-size // THREADS),
+        block=THREADS,
+    )
+
+
+class Seen(NamedTuple):
+    """Images with channels last: [N, height, width, channels]."""
+
+    array: Arg | Scratch
+    height: int
+    width: int
+
+
+def turned(x: Arg, view: Geometry | None = None) -> tuple[Seen, Grid]:
+    """Images with channels last, and what makes them; what a filter of one place sees of them, if
+    `view` is given.
+    """
+    images, channels, height, width = x.shape
+    out = view.out if view else (height, width)
+    stride, first = (view.stride, (view.rows[0], view.columns[0])) if view else ((1, 1), (0, 0))
+    made = Scratch(BITS, images * channels * prod(out))
+    across, down = -(-prod(out) // LINE), -(-channels // LINE)
+    grid = Grid(
+        *(channels_last, x, made, channels, height, width, *out, *stride, *first, across, down),
+        grid=images * across * down,
+        block=THREADS,
+    )
+    return Seen(made, *out), grid
+
+
+def correlate_in_blocks(
+    x: Arg, w: Arg, bias: Arg | None, y: Arg, groups: int, g: Geometry
+) -> list[Grid]:
+    """`cuda_conv.correlate` of halves."""
+    launches, seen, laid, line, g = prepared(x, w, groups, g)
+    bf16 = x.stored.name == "bf16"
+    return launches + correlate_seen(seen, laid, bias, y, groups, w.shape[1], g, bf16, line)
+
+
+def prepared(
+    x: Arg, w: Arg, groups: int, g: Geometry, seen: Seen | None = None
+) -> tuple[list[Grid], Seen, Arg | Scratch, int, Geometry]:
+    """(launches, images, filters, terms of each, where outputs look): what a convolution needs. The
+    images are those that are `seen`, if there are.
+    """
+    filters, channels = w.shape[0] // groups, w.shape[1]
+    taps, line = len(g.rows) * len(g.columns), channels
+    launches: list[Grid] = []
+    point = taps == 1
+    if seen is None:
+        seen, turn = turned(x, g if point else None)
+        launches.append(turn)
+        if point:
+            g = g._replace(stride=(1, 1), rows=(0,), columns=(0,))
+    if point:
+        return launches, seen, w, line, g
+    line = blocks_of(channels) * taps * LINE
+    laid = Scratch(BITS, groups * filters * line)
+    lines = Lines(filters, channels, filters * channels * taps, channels * taps, taps)
+    order = (0,) * taps, (taps,) * taps, tuple(range(taps))
+    launches.append(arranged(w, laid, groups, lines, *order))
+    return launches, seen, laid, line, g
+
+
+def correlate_in_fours(x: Arg, w: Arg, bias: Arg | None, y: Arg, g: Geometry) -> list[Grid]:
+    """`cuda_conv.correlate` of halves of at most four channels."""
+    launches, seen, laid, line = prepared_fours(x, w, g)
+    bf16 = x.stored.name == "bf16"
+    return launches + correlate_seen(seen, laid, bias, y, 1, 4, g, bf16, line)
+
+
+def prepared_fours(x: Arg, w: Arg, g: Geometry) -> tuple[list[Grid], Seen, Scratch, int]:
+    """`prepared` of at most four channels."""
+    images, channels, height, width = x.shape
+    filters, taps = w.shape[0], len(g.rows) * len(g.columns)
+    places = steps_of(4, g) * _PLACES
+    seen = Seen(Scratch(BITS, 4 * images * height * width), height, width)
+    laid = Scratch(BITS, 4 * filters * places)
+    launches = [
+        Grid(
+            kernel,
+            source,
+            to,
+            *sizes,
+            to.size // 4,
+            grid=-(-to.size // (4 * THREADS)),
+            block=THREADS,
+        )
+        for kernel, source, to, sizes in (
+            (pixels_of_four, x, seen.array, (channels, height * width)),
+            (filters_of_four, w, laid, (channels, taps, places)),
+        )
+    ]
+    return launches, seen, laid, 4 * places
+
+
+def correlate_seen(
+    x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, groups: int, channels: int, g: Geometry,
+    bf16: bool, line: int, w_start: int = 0,
+) -> list[Grid]:  # fmt: skip
+    """What comes behind: w has lines of so many terms."""
+    images, filters = y.shape[0], y.shape[1] // groups
+    steps, pixels = steps_of(channels, g), images * prod(g.out)
+    tile, parts = tile_and_parts(filters, channels, g, images, groups)
+    assert isinstance(tile, WarpTile)
+    if g.scattered:  # others write to the same result
+        parts = 1
+    part_steps = -(-steps // parts)
+    parts = -(-steps // part_steps)
+    sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
+    whole = parts == 1 and not g.scattered
+    ending, rest = ending_of(y, y.shape[1], prod(g.plane)) if whole else (None, ())
+    wide = 1 if g.scattered or prod(g.out) % 4 else 4
+    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending)
+    tiles = -(-filters // tile.rows), -(-pixels // tile.columns)
+    cut = Cut(tile, tiles, parts, part_steps, rest)
+    launches = [_convolved(kernel, x, w, bias, y, sums, groups, channels, g, line, w_start, cut)]
+    return launches + shares_added(sums, bias, y, parts)
+
+
+class Cut(NamedTuple):
+    """How a convolution is cut: `tiles` down and across, parts of the sums, steps of each."""
+
+    tile: WarpTile
+    tiles: tuple[int, int]
+    parts: int
+    part_steps: int
+    rest: tuple  # what ends it
+
+
+def _convolved(
+    kernel, x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, sums: Arg | Scratch, groups: int,
+    channels: int, g: Geometry, line: int, w_start: int, cut: Cut,
+) -> Grid:  # fmt: skip
+    images = y.shape[0]
+    filters = y.size // (images * prod(g.plane) * groups)
+    down, across = cut.tiles
+    return Grid(
+        *(kernel, x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
+        *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
+        *(line, steps_of(channels, g), images * prod(g.out), x.height, x.width, *g.stride),
+        *(prod(g.out), g.out[1], prod(g.plane), g.step[1], targets_of(g)),
+        *(down, across, cut.parts, cut.part_steps, y.size, bias is not None and cut.parts == 1),
+        *cut.rest,
+        grid=down * across * cut.parts * groups,
+        block=cut.tile.threads,
+        shared=cut.tile.shared,
+        blocks=TOGETHER[cut.tile],
+    )
+
+
+def correlate_last(
+    x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, channels: int, g: Geometry, bf16: bool,
+    line: int, parts: int,
+) -> list[Grid]:  # fmt: skip
+    """`correlate_seen` into y [N, *g.out, K], with sums of so many parts: those that it would have
+    with channels first.
+    """
+    images, filters = y.shape[0], y.shape[3]
+    steps, pixels = steps_of(channels, g), images * prod(g.out)
+    tile, _ = cheapest(FORWARD, pixels, filters, steps * LINE, 1, parts=parts)
+    assert isinstance(tile, WarpTile)
+    part_steps = -(-steps // parts)
+    parts = -(-steps // part_steps)
+    sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
+    ending, rest = ending_of(y, filters, 1) if parts == 1 else (None, ())
+    wide = 1 if filters % 4 else 4
+    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending, last=True)
+    tiles = -(-pixels // tile.rows), -(-filters // tile.columns)
+    cut = Cut(tile, tiles, parts, part_steps, rest)
+    launches = [_convolved(kernel, x, w, bias, y, sums, 1, channels, g, line, 0, cut)]
+    if parts > 1:
+        launches.append(added(sums, bias, y, y.size, filters, parts))
+    return launches
+
+
+def _progression(places: tuple[int, ...]) -> tuple[int, int]:
+    """(the first, the gap): what a window sees is evenly spaced."""
+    return places[0], places[1] - places[0] if len(places) > 1 else 0
