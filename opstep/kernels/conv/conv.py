@@ -226,17 +226,17 @@ class Back(Op):
     axes: ClassVar[int]
 
     def cpu(gy, w, *more, stride, padding, dilation, groups, **attrs):
-        b, gx = (None, *more)[-2:]
+        b, gx = more[0] if len(more) > 1 else None, more[-1]
         views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
         return gather_back(flat(gy), flat(w), b, flat(gx), views, groups) if gx.size else []
 
     def cuda(gy, w, *more, stride, padding, dilation, groups, **attrs):
-        b, gx = (None, *more)[-2:]
+        b, gx = more[0] if len(more) > 1 else None, more[-1]
         views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
         return gpu.gather_back(flat(gy), flat(w), b, flat(gx), views, groups)
 
     def vendor(gy, w, *more, stride, padding, dilation, groups, **attrs):
-        b, gx = (None, *more)[-2:]
+        b, gx = more[0] if len(more) > 1 else None, more[-1]
         views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
         return convolutions("images", flat(gx), flat(w), flat(gy), views, b)
 

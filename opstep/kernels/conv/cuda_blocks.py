@@ -10,8 +10,7 @@ from opstep.kernels.conv.cuda_layouts import (
     THREADS,
     arrange_filters,
     channels_last,
-    filters_of_four,
-    pixels_of_four,
+    in_fours_last,
 )
 from opstep.kernels.conv.cuda_tiles import shares_added, targets_of
 from opstep.kernels.conv.cuda_warpgroups import NOWHERE, convolve_blocks
@@ -192,19 +191,12 @@ def prepared_fours(x: Arg, w: Arg, g: Geometry) -> tuple[list[Grid], Seen, Scrat
     places = steps_of(4, g) * _PLACES
     seen = Seen(Scratch(BITS, 4 * images * height * width), height, width)
     laid = Scratch(BITS, 4 * filters * places)
+    plane = height * width
     launches = [
-        Grid(
-            kernel,
-            source,
-            to,
-            *sizes,
-            to.size // 4,
-            grid=-(-to.size // (4 * THREADS)),
-            block=THREADS,
-        )
-        for kernel, source, to, sizes in (
-            (pixels_of_four, x, seen.array, (channels, height * width)),
-            (filters_of_four, w, laid, (channels, taps, places)),
+        Grid(in_fours_last, *args, grid=-(-args[-1] // THREADS), block=THREADS)
+        for args in (
+            (x, seen.array, channels, plane, plane, images * plane),
+            (w, laid, channels, taps, places, filters * places),
         )
     ]
     return launches, seen, laid, 4 * places
@@ -212,82 +204,42 @@ def prepared_fours(x: Arg, w: Arg, g: Geometry) -> tuple[list[Grid], Seen, Scrat
 
 def correlate_seen(
     x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, groups: int, channels: int, g: Geometry,
-    bf16: bool, line: int, w_start: int = 0,
+    bf16: bool, line: int, w_start: int = 0, last: int = 0,
 ) -> list[Grid]:  # fmt: skip
-    """What comes behind: w has lines of so many terms."""
-    images, filters = y.shape[0], y.shape[1] // groups
-    steps, pixels = steps_of(channels, g), images * prod(g.out)
-    tile, parts = tile_and_parts(filters, channels, g, images, groups)
+    """What comes behind: w has lines of so many terms. `last`: y is [N, *g.out, K], and has sums of
+    so many parts, those that it would have with channels first.
+    """
+    images, made = y.shape[0], y.shape[3 if last else 1]
+    filters, steps, pixels = made // groups, steps_of(channels, g), images * prod(g.out)
+    sides = (pixels, filters) if last else (filters, pixels)
+    tile, parts = cheapest(FORWARD, *sides, steps * LINE, groups, parts=last)
     assert isinstance(tile, WarpTile)
     if g.scattered:  # others write to the same result
         parts = 1
     part_steps = -(-steps // parts)
     parts = -(-steps // part_steps)
     sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
-    whole = parts == 1 and not g.scattered
-    ending, rest = ending_of(y, y.shape[1], prod(g.plane)) if whole else (None, ())
-    wide = 1 if g.scattered or prod(g.out) % 4 else 4
-    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending)
-    tiles = -(-filters // tile.rows), -(-pixels // tile.columns)
-    cut = Cut(tile, tiles, parts, part_steps, rest)
-    launches = [_convolved(kernel, x, w, bias, y, sums, groups, channels, g, line, w_start, cut)]
+    whole, plane = parts == 1 and not g.scattered, prod(g.plane)
+    ending, rest = ending_of(y, made, 1 if last else plane) if whole else (None, ())
+    wide = 1 if g.scattered or (filters if last else prod(g.out)) % 4 else 4
+    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending, last > 0)
+    down, across = -(-sides[0] // tile.rows), -(-sides[1] // tile.columns)
+    launches = [
+        Grid(
+            *(kernel, x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
+            *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
+            *(line, steps, pixels, x.height, x.width, *g.stride, prod(g.out), g.out[1], plane),
+            *(g.step[1], targets_of(g), down, across, parts, part_steps, y.size),
+            *(bias is not None and parts == 1, *rest),
+            grid=down * across * parts * groups,
+            block=tile.threads,
+            shared=tile.shared,
+            blocks=TOGETHER[tile],
+        )
+    ]
+    if last and parts > 1:
+        return [*launches, added(sums, bias, y, y.size, filters, parts)]
     return launches + shares_added(sums, bias, y, parts)
-
-
-class Cut(NamedTuple):
-    """How a convolution is cut: `tiles` down and across, parts of the sums, steps of each."""
-
-    tile: WarpTile
-    tiles: tuple[int, int]
-    parts: int
-    part_steps: int
-    rest: tuple  # what ends it
-
-
-def _convolved(
-    kernel, x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, sums: Arg | Scratch, groups: int,
-    channels: int, g: Geometry, line: int, w_start: int, cut: Cut,
-) -> Grid:  # fmt: skip
-    images = y.shape[0]
-    filters = y.size // (images * prod(g.plane) * groups)
-    down, across = cut.tiles
-    return Grid(
-        *(kernel, x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
-        *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
-        *(line, steps_of(channels, g), images * prod(g.out), x.height, x.width, *g.stride),
-        *(prod(g.out), g.out[1], prod(g.plane), g.step[1], targets_of(g)),
-        *(down, across, cut.parts, cut.part_steps, y.size, bias is not None and cut.parts == 1),
-        *cut.rest,
-        grid=down * across * cut.parts * groups,
-        block=cut.tile.threads,
-        shared=cut.tile.shared,
-        blocks=TOGETHER[cut.tile],
-    )
-
-
-def correlate_last(
-    x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, channels: int, g: Geometry, bf16: bool,
-    line: int, parts: int,
-) -> list[Grid]:  # fmt: skip
-    """`correlate_seen` into y [N, *g.out, K], with sums of so many parts: those that it would have
-    with channels first.
-    """
-    images, filters = y.shape[0], y.shape[3]
-    steps, pixels = steps_of(channels, g), images * prod(g.out)
-    tile, _ = cheapest(FORWARD, pixels, filters, steps * LINE, 1, parts=parts)
-    assert isinstance(tile, WarpTile)
-    part_steps = -(-steps // parts)
-    parts = -(-steps // part_steps)
-    sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
-    ending, rest = ending_of(y, filters, 1) if parts == 1 else (None, ())
-    wide = 1 if filters % 4 else 4
-    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending, last=True)
-    tiles = -(-pixels // tile.rows), -(-filters // tile.columns)
-    cut = Cut(tile, tiles, parts, part_steps, rest)
-    launches = [_convolved(kernel, x, w, bias, y, sums, 1, channels, g, line, 0, cut)]
-    if parts > 1:
-        launches.append(added(sums, bias, y, y.size, filters, parts))
-    return launches
 
 
 def _progression(places: tuple[int, ...]) -> tuple[int, int]:

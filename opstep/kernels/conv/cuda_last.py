@@ -14,7 +14,6 @@ from opstep.kernels.conv import cuda_depthwise, cuda_depthwise_last
 from opstep.kernels.conv.correlation import Geometry, geometry_of
 from opstep.kernels.conv.cuda_blocks import (
     Seen,
-    correlate_last,
     correlate_seen,
     in_blocks,
     in_fours,
@@ -58,11 +57,10 @@ def correlate(
         seen = None if x is None else Seen(x, *first.shape[2:])
         launches, seen, laid, line, g = prepared(first, w, 1, g, seen)
     bf16 = halves == "bf16"
-    if y_last:
-        return launches + correlate_last(seen, laid, bias, y, channels, g, bf16, line, parts)
-    if parts != tile_and_parts(filters, channels, g, first.shape[0], 1)[1]:
+    if not y_last and parts != tile_and_parts(filters, channels, g, first.shape[0], 1)[1]:
         return None
-    return launches + correlate_seen(seen, laid, bias, y, 1, channels, g, bf16, line)
+    last = parts if y_last else 0
+    return launches + correlate_seen(seen, laid, bias, y, 1, channels, g, bf16, line, last=last)
 
 
 def _each_alone(

@@ -92,23 +92,9 @@ def channels_last(
             store8(to, p * channels, gather8(held))
 
 
-def pixels_of_four(x, turned, channels, plane, size):
-    """turned[n, pixel, c] = x[n, c, pixel], zeros for what four channels lack: a thread a pixel."""
-    q = cuda.grid(1)
-    if q < size:
-        image = div32(q, plane)
-        seen = stored_bits(offset(x, image * (channels - 1) * plane + q))
-        held = pointer_to(cuda.local.array(4, _BITS))
-        for c in range(4):
-            held[c] = seen[min(c, channels - 1) * plane]
-        for c in range(4):
-            held[c] = pick(c < channels, held[c], np.uint16(0))
-        store4(turned, q * 4, gather4(held))
-
-
-def filters_of_four(w, arranged, channels, taps, places, size):
-    """arranged[f, place, c] = w[f, c, place], with zeros for up to four channels and behind the
-    last of `taps` places: a thread a place.
+def in_fours_last(w, arranged, channels, taps, places, size):
+    """arranged[f, place, c] = w[f, c, place], of filters or of images, with zeros for up to four
+    channels and behind the last of `taps` places: a thread a place.
     """
     i = cuda.grid(1)
     if i < size:

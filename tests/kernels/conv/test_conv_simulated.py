@@ -7,10 +7,25 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.kernels.conv import cuda_blocks, cuda_conv
+from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
+from opstep.runtime.device.launch import Arg
 from opstep.runtime.ir.op import OPS, complete
+from opstep.runtime.ir.types import TensorType, bf16
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+PACES = cuda_conv._paces
+
+
+@pytest.fixture(autouse=True)
+def tensor_cores(monkeypatch):
+    """Halves take them, though few filters would not."""
+    monkeypatch.setattr(
+        cuda_conv, "_paces", lambda x, halves, of: of if halves else PACES(x, "", ())
+    )
+
 
 # shapes of x, w and attributes: tiles that are not full in any direction, masks, rows written apart
 FORWARD = {
@@ -55,6 +70,14 @@ def test_forward(case, dtype):
 def test_filters_of_one_pixel_are_products_of_halves(x, w):
     rng = np.random.default_rng(9)
     check("conv2d", [given(rng, shape, "bf16") for shape in (x, w)], {}, "bf16")
+
+
+@pytest.mark.parametrize("case", ["few filters", "one filter"])
+def test_few_filters_of_halves_take_tiles_of_f32(monkeypatch, case):
+    monkeypatch.setattr(cuda_conv, "_paces", PACES)
+    x, w, attrs = FORWARD[case]
+    rng = np.random.default_rng(14)
+    check("conv2d", [given(rng, shape, "bf16") for shape in (x, w, w[:1])], attrs, "bf16")
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f16"])
@@ -125,15 +148,15 @@ FILTERS_OF_HALVES = {  # shapes of gy and x, attributes
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("case", FILTERS_OF_HALVES)
 def test_halves_back_to_filters(case, dtype):
-    gy, x, attrs = FILTERS_OF_HALVES[case]
+    gy, x, attrs = FILTERS_OF_BLOCKS[case]
     rng = np.random.default_rng(8)
     arrays = [given(rng, shape, dtype) for shape in (gy, x)]
     check("conv2d_weight_grad", arrays, attrs, dtype)
 
 
-# --- halves of many channels ----------------------------------------------------------------------
+# --- in blocks of 64 channels, as architecture 9.0 does -------------------------------------------
 
-HALVES = {  # op, shapes, attributes
+BLOCKS = {  # op, shapes, attributes
     "forward": ("conv2d", [(2, 72, 5, 6), (40, 72, 3, 3), (40,)], {"padding": [1, 2]}),
     "forward, groups": ("conv2d", [(1, 64, 5, 5), (72, 32, 3, 3)], {"groups": 2, "stride": [1, 2]}),
     "forward, dilated": (
@@ -181,9 +204,8 @@ HALVES = {  # op, shapes, attributes
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HALVES)
-def test_halves(case):
-    op, shapes, given_attrs = HALVES[case]
+def in_blocks(case, dtype="bf16"):
+    op, shapes, given_attrs = BLOCKS[case]
     attrs = dict(given_attrs)
     if op == "conv2d_weight_grad":
         attrs.setdefault("kernel", (3, 3))
@@ -193,7 +215,30 @@ def test_halves(case):
         sizes = zip(shapes[0][2:], stride, pad, kernel, strict=True)
         attrs["size"] = tuple((n - 1) * s - 2 * p + k for n, s, p, k in sizes)
     rng = np.random.default_rng(12)
-    check(op, [given(rng, shape, "bf16") for shape in shapes], attrs, "bf16")
+    with targeting("sm_90"):
+        check(op, [given(rng, shape, dtype) for shape in shapes], attrs, dtype)
+
+
+@pytest.mark.parametrize("case", BLOCKS)
+def test_in_blocks(case):
+    in_blocks(case)
+
+
+@pytest.mark.parametrize("gap, padding, size", [(1 << 28, 0, 2), (2, 1 << 28, 2), (2, 0, 1 << 28)])
+def test_places_far_apart_are_not_for_blocks(gap, padding, size):
+    x, g = Arg(TensorType(bf16, (1, 40, 2, size)), 0), cuda_blocks.Geometry
+    near = g((2, 2), (1, 1), (0, 2), (0, 1), (2, 2))
+    assert cuda_blocks.within_reach(Arg(TensorType(bf16, (1, 40, 4, 3)), 0), near)
+    far = near._replace(rows=(-padding, gap - padding))
+    assert not cuda_blocks.within_reach(x, far)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", cuda_blocks.TOGETHER, ids=lambda t: f"{t.rows}x{t.columns}")
+def test_blocks_of_all_tiles(monkeypatch, tile):
+    monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_, **given: (tile, 2))
+    for case in ("forward", "forward, three channels"):
+        in_blocks(case, "f16")
 
 
 VOLUMES = {  # op, shapes, attributes
