@@ -33,7 +33,7 @@ from opstep.kernels.conv.cuda_direct import (
     turn_filters,
 )
 from opstep.kernels.conv.cuda_edges import mended
-from opstep.kernels.conv.cuda_tensor_cores import convolve_halves, filter_halves
+from opstep.kernels.conv.cuda_tensor_cores import convolve_halves
 from opstep.kernels.conv.cuda_tiles import (
     HALF,
     LOWER,
@@ -73,10 +73,6 @@ _PACES[4].append(_with_lookup(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
 _HALVES = (
     Pace(WarpTile(128, 64, 32, 32, 2), 2.0, 0.6, 3),
     Pace(WarpTile(64, 64, 32, 32, 2), 2.0, 0.4, 4),
-)
-_FILTER_HALVES = (
-    Pace(WarpTile(128, 128, 64, 32, 2), 2.0, 1.1, 2),
-    *_HALVES,
 )
 
 
@@ -186,7 +182,7 @@ def correlate(
         return correlate_in_blocks(x, w, bias, y, groups, g)
     if near and isinstance(w, Arg) and in_fours(halves, filters, channels, taps, groups):
         return correlate_in_fours(x, w, bias, y, g)
-    paces = _paces(x, halves, _HALVES)
+    paces = _paces(x, halves)
     tile, parts = cheapest(paces, filters, pixels, terms, groups)
     if g.scattered:  # others write to the same result
         parts = 1
@@ -217,10 +213,10 @@ def correlate(
     return launches + shares_added(sums, bias, y, parts)
 
 
-def _paces(x: Arg, halves: str, of_halves: Sequence[Pace]) -> Sequence[Pace]:
+def _paces(x: Arg, halves: str) -> Sequence[Pace]:
     """Of tiles that there are kernels for: of few filters those of f32 are faster for halves."""
     plain = _PACES[x.dtype.itemsize]
-    return (*of_halves, *plain) if halves else plain
+    return (*_HALVES, *plain) if halves else plain
 
 
 def _cut(tile: Tile | WarpTile, blocks: int) -> dict[str, int]:
@@ -338,7 +334,9 @@ def gather_back(
 
 
 def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
-    """gw [groups*K, C, …] from gy [N, groups*K, …] and x [N, groups*C, …]."""
+    """gw [groups*K, C, …] from gy [N, groups*K, …] and x [N, groups*C, …]. Halves take tiles of f32,
+    too: large ones are cuDNN's.
+    """
     if not gw.size:
         return []
     if not gy.size or not x.size:
@@ -351,18 +349,11 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
         sizes = (taps, _volume(x), stride, out, groups, filters, channels, images, gw.size)
         count = -(-gw.size // THREADS)
         return [Grid(sum_each, gy, x, gw, *places, *sizes, grid=count, block=THREADS)]
-    halves = halves_of(gy, x)
-    paces = _paces(x, halves, _FILTER_HALVES)
-    tile, parts = cheapest(paces, filters, terms, pixels, groups)
+    tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, terms, pixels, groups)
+    assert isinstance(tile, Tile)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps
     parts = -(-pixels // part_steps)
-    if isinstance(tile, WarpTile):
-        gw_wide = 1 if terms % 4 else 4
-        whole = area % 8 == 0
-        seen = whole and sees_points(g, x)
-        kernel = filter_halves(tile, whole, seen, gw_wide, halves == "bf16")
-    else:
-        kernel = filter_tiles(tile, 1 if area % tile.run else tile.run)
+    kernel = filter_tiles(tile, 1 if area % tile.run else tile.run)
     tiles = -(-filters // tile.rows), -(-terms // tile.columns)
     shares = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
     launches = [

@@ -23,7 +23,7 @@ PACES = cuda_conv._paces
 def tensor_cores(monkeypatch):
     """Halves take them, though few filters would not."""
     monkeypatch.setattr(
-        cuda_conv, "_paces", lambda x, halves, of: of if halves else PACES(x, "", ())
+        cuda_conv, "_paces", lambda x, halves: cuda_conv._HALVES if halves else PACES(x, "")
     )
 
 
@@ -148,7 +148,7 @@ FILTERS_OF_HALVES = {  # shapes of gy and x, attributes
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("case", FILTERS_OF_HALVES)
 def test_halves_back_to_filters(case, dtype):
-    gy, x, attrs = FILTERS_OF_BLOCKS[case]
+    gy, x, attrs = FILTERS_OF_HALVES[case]
     rng = np.random.default_rng(8)
     arrays = [given(rng, shape, dtype) for shape in (gy, x)]
     check("conv2d_weight_grad", arrays, attrs, dtype)
