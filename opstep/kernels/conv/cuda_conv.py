@@ -334,8 +334,8 @@ def gather_back(
 
 
 def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
-    """gw [groups*K, C, …] from gy [N, groups*K, …] and x [N, groups*C, …]. Halves take tiles of f32,
-    too: large ones are cuDNN's.
+    """gw [groups*K, C, …] from gy [N, groups*K, …] and x [N, groups*C, …]. Halves, too, take tiles
+    of f32: large ones are cuDNN's.
     """
     if not gw.size:
         return []
