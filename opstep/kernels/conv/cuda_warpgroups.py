@@ -73,7 +73,8 @@ def convolve_blocks(
     starts, origin_of = operand_offsets(tile, True, True), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
-    finish = _finisher(tile, y_wide, ending, last)
+    by_pixels = finisher(tile.columns, tile.threads, tile.sums_pitch, y_wide, ending)
+    by_filters = pixel_finisher(tile, y_wide, ending)
     assert lines % 8 == 0, "a thread keeps to its place in a swizzled line"
 
     def copy_pixels(
@@ -194,39 +195,17 @@ def convolve_blocks(
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
         channel = group * filters + filter0
-        finish(
-            y, part * part_size, whole, bias, pixel0, pixels, area, out_w, groups * filters, plane,
-            step_w, targets, rows, biased, channel, rest,
-        )  # fmt: skip
+        if last:
+            by_pixels(
+                y, part * part_size + pixel0 * groups * filters + channel, whole,
+                offset(bias, channel), min(tile_rows, pixels - pixel0), rows, groups * filters,
+                biased, pixel0, channel, rest,
+            )  # fmt: skip
+        else:
+            by_filters(
+                offset(y, part * part_size), whole, bias, pixel0, pixels, area, out_w,
+                groups * filters * plane, plane, step_w, targets, min(tile_rows, rows), biased,
+                channel, rest,
+            )  # fmt: skip
 
     return convolve
-
-
-@cache
-def _finisher(tile: WarpTile, y_wide: int, ending: Ending | None, last: bool):
-    """Puts a tile's sums where they go, from element `begin` of y on: `rows` filters from `channel`
-    on, of `filters` in all.
-    """
-    tile_rows = tile.rows
-    by_pixels = finisher(tile.columns, tile.threads, tile.sums_pitch, y_wide, ending)
-    by_filters = pixel_finisher(tile, y_wide, ending)
-
-    def finish_last(
-        y, begin, sums, bias, pixel0, pixels, area, out_w, filters, plane, step_w, targets, rows,
-        biased, channel, rest,
-    ):  # fmt: skip
-        by_pixels(
-            y, begin + pixel0 * filters + channel, sums, offset(bias, channel),
-            min(tile_rows, pixels - pixel0), rows, filters, biased, pixel0, channel, rest,
-        )  # fmt: skip
-
-    def finish(
-        y, begin, sums, bias, pixel0, pixels, area, out_w, filters, plane, step_w, targets, rows,
-        biased, channel, rest,
-    ):  # fmt: skip
-        by_filters(
-            offset(y, begin), sums, bias, pixel0, pixels, area, out_w, filters * plane, plane,
-            step_w, targets, min(tile_rows, rows), biased, channel, rest,
-        )  # fmt: skip
-
-    return finish_last if last else finish
