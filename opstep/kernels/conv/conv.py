@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from opstep.kernels.conv import cuda_conv as gpu
-from opstep.kernels.conv import volumes, winograd
+from opstep.kernels.conv import winograd
 from opstep.kernels.conv.correlation import correlate, geometry_of
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.filter_grad import filter_gradients
@@ -37,6 +37,7 @@ from opstep.kernels.conv.windows import (
     windows,
 )
 from opstep.kernels.rules.pitfalls import CONVOLUTION
+from opstep.kernels.conv.ranks import of_ranks
 from opstep.runtime.ir.op import Mismatch, Op
 
 _LETTERS = ("", "S", "R, S", "T, R, S")
@@ -89,6 +90,7 @@ class Convolution(Op):
 
     axes: ClassVar[int]
     faults = CONVOLUTION
+    epilogues = True
 
     @classmethod
     def infer(cls, x, w, b, *, stride, padding, dilation, groups):
@@ -135,10 +137,7 @@ class Convolution(Op):
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):
         if not y.size:
             return []
-        views = windows(w.shape[2:], stride, padding, dilation)
-        if x.rank == 5:
-            return volumes.correlate(x, w, b, y, groups, views)
-        geometry = geometry_of(views, y.shape[2:])
+        geometry = geometry_of(windows(w.shape[2:], stride, padding, dilation), y.shape[2:])
         return gpu.correlate(flat(x), flat(w), b, flat(y), groups, geometry)
 
     def vendor(x, w, b, y, *, stride, padding, dilation, groups):
@@ -165,56 +164,31 @@ class Convolution(Op):
         return flops
 
 
-class conv1d(Convolution):
-    """1D convolution: each output is the sum of products of a filter and the window under it.
+conv1d, conv2d, conv3d = of_ranks(
+    Convolution,
+    "conv{n}d",
+    lambda n: f"(x: N, w: N, b: N?, *, {attributes(n)}",
+    """{n}D convolution: each output is the sum of products of a filter and the window under it.
 
-    x [N, C, W], w [K, C/groups, S], b [K]; y [N, K, W'] with W' as in `conv2d`. Padding is one
-    number, or two: left, right.
-    """
-
-    axes = 1
-    signature = f"conv1d(x: N, w: N, b: N?, *, {attributes(1)}"
-    source = "torch.nn.functional.conv1d, ATen convolution, ONNX Conv"
-    formula = (
-        "y[n, k, j] = b[k] + sum over c, s of x[n, c, j*stride + s*dilation - left] * w[k, c, s]"
-    )
-
-
-class conv2d(Convolution):
-    """2D convolution: each output is the sum of products of a filter and the window under it.
-
-    x [N, C, H, W], w [K, C/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H + top + bottom -
-    dilation*(R - 1) - 1)//stride + 1, W' likewise.
-    """
-
-    axes = 2
-    epilogues = True
-    signature = f"conv2d(x: N, w: N, b: N?, *, {attributes(2)}"
-    source = "torch.nn.functional.conv2d, ATen convolution, ONNX Conv"
-    formula = (
-        "y[n, k, i, j] = b[k] + sum over c, r, s of "
-        "x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]"
-    )
-
-    def lays_out(x, w, *others, stride, groups, **attrs):
-        points = prod(w.shape[2:]) == prod(stride) == 1 and prod(x.shape[2:]) % 8 == 0
-        return groups == 1 and not points
+    x [N, C, {size}], w [K, C/groups, {kernel}], b [K]; y [N, K, {out}] with {rest}. {padding}
+    """,
+    "torch.nn.functional.conv{n}d, ATen convolution, ONNX Conv",
+    "y[n, k, {at}] = b[k] + sum over c, {taps} of "
+    "x[n, c, {first}*stride + {tap}*dilation - {side}{more}] * w[k, c, {taps}]",
+    (
+        "W' as in `conv2d`",
+        "H' = (H + top + bottom - dilation*(R - 1) - 1)//stride + 1, W' likewise",
+        "sizes as in `conv2d`",
+    ),
+)
 
 
-class conv3d(Convolution):
-    """3D convolution: each output is the sum of products of a filter and the window under it.
+def _turns(x, w, *others, stride, groups, **attrs):
+    points = prod(w.shape[2:]) == prod(stride) == 1 and prod(x.shape[2:]) % 8 == 0
+    return groups == 1 and not points
 
-    x [N, C, D, H, W], w [K, C/groups, T, R, S], b [K]; y [N, K, D', H', W'] with sizes as in
-    `conv2d`. Padding is three numbers, or six: front, top, left, back, bottom, right.
-    """
 
-    axes = 3
-    signature = f"conv3d(x: N, w: N, b: N?, *, {attributes(3)}"
-    source = "torch.nn.functional.conv3d, ATen convolution, ONNX Conv"
-    formula = (
-        "y[n, k, z, i, j] = b[k] + sum over c, t, r, s of "
-        "x[n, c, z*stride + t*dilation - front, ...] * w[k, c, t, r, s]"
-    )
+conv2d.lays_out = staticmethod(_turns)
 
 
 # --- derivatives ----------------------------------------------------------------------------------
@@ -237,42 +211,56 @@ def scatter(gy, w, sizes, views: Sequence[Window], groups: int):
     return gx[:, :, *kept]
 
 
-def _check_against(forward: type[Convolution], x, w, gy, **attrs) -> None:
+def _check_against(axes: int, x, w, gy, **attrs) -> None:
+    forward = (conv1d, conv2d, conv3d)[axes - 1]
     expected = forward.infer(x, w, None, **attrs)
     if expected.shape != gy.shape:
         raise Mismatch(f"{forward.name} of {x} with {w} gives {expected}, not {gy}", 0)
 
 
-class InputGradient(Op):
+class Back(Op):
+    """Base of what goes the way back, from results to images: operands are results, filters, maybe
+    a bias.
+    """
+
+    axes: ClassVar[int]
+
+    def cpu(gy, w, *more, stride, padding, dilation, groups, **attrs):
+        b, gx = more[0] if len(more) > 1 else None, more[-1]
+        views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
+        return gather_back(flat(gy), flat(w), b, flat(gx), views, groups) if gx.size else []
+
+    def cuda(gy, w, *more, stride, padding, dilation, groups, **attrs):
+        b, gx = more[0] if len(more) > 1 else None, more[-1]
+        views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
+        return gpu.gather_back(flat(gy), flat(w), b, flat(gx), views, groups)
+
+    def vendor(gy, w, *more, stride, padding, dilation, groups, **attrs):
+        b, gx = more[0] if len(more) > 1 else None, more[-1]
+        views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
+        return convolutions("images", flat(gx), flat(w), flat(gy), views, b)
+
+    def flops(gy, w, *more, **attrs):
+        return 2 * gy.with_shape((gy.shape[0], *gy.shape[2:])).size * w.size
+
+
+class InputGradient(Back):
     """Base of derivatives with respect to images."""
 
-    forward: ClassVar[type[Convolution]]
     results = ("gx",)
 
     @classmethod
     def infer(cls, gy, w, *, size, **attrs):
-        axes, groups = cls.forward.axes, attrs["groups"]
+        axes, groups = cls.axes, attrs["groups"]
         want_images(cls.name, gy, 0, axes)
         want_filters(cls.name, w, groups, axes)
         want_sizes("size", size, axes, least=0)
         gx = gy.with_shape((gy.shape[0], w.shape[1] * groups, *size))
-        _check_against(cls.forward, gx, w, gy, **attrs)
+        _check_against(cls.axes, gx, w, gy, **attrs)
         return gx
 
     def oracle(gy, w, *, size, stride, padding, dilation, groups):
         return scatter(gy, w, size, windows(w.shape[2:], stride, padding, dilation), groups)
-
-    def cpu(gy, w, gx, *, size, stride, padding, dilation, groups):
-        views = windows(w.shape[2:], stride, padding, dilation)
-        return back_on_cpu(gy, w, None, gx, views, groups)
-
-    def cuda(gy, w, gx, *, size, stride, padding, dilation, groups):
-        views = windows(w.shape[2:], stride, padding, dilation)
-        return back_on_cuda(gy, w, None, gx, views, groups)
-
-    def vendor(gy, w, gx, *, size, stride, padding, dilation, groups):
-        views = windows(w.shape[2:], stride, padding, dilation)
-        return back_by_vendor(gy, w, None, gx, views)
 
     def grad(g, operands, results, grads, *, size, **attrs):
         gy, w = operands
@@ -282,74 +270,35 @@ class InputGradient(Op):
             of_rank(g, w, "_weight_grad")(gy, ggx, kernel=w.shape[2:], **attrs),
         )
 
-    def flops(gy, w, **attrs):
-        return 2 * gy.with_shape((gy.shape[0], *gy.shape[2:])).size * w.size
 
-
-def back_on_cpu(gy, w, bias, gx, views, groups: int):
-    if not gx.size:
-        return []
-    return gather_back(flat(gy), flat(w), bias, flat(gx), _on_plane(views), groups)
-
-
-def back_on_cuda(gy, w, bias, gx, views, groups: int):
-    if gx.rank == 5:
-        return volumes.gather_back(gy, w, bias, gx, views, groups)
-    rows, columns = _on_plane(views)
-    return gpu.gather_back(flat(gy), flat(w), bias, flat(gx), rows, columns, groups)
-
-
-def back_by_vendor(gy, w, bias, gx, views):
-    return convolutions("images", flat(gx), flat(w), flat(gy), _on_plane(views), bias)
-
-
-class conv1d_input_grad(InputGradient):
-    """The derivative of `conv1d` with respect to its sequences: gx [N, C, *size] from gy [N, K, W']
-    and the filters w.
-    """
-
-    forward = conv1d
-    signature = f"conv1d_input_grad(gy: N, w: N, *, size: dims, {attributes(1)}"
-
-
-class conv2d_input_grad(InputGradient):
-    """The derivative of `conv2d` with respect to its images: gx [N, C, *size] from gy [N, K, H',
-    W'] and the filters w.
-    """
-
-    forward = conv2d
-    signature = f"conv2d_input_grad(gy: N, w: N, *, size: dims, {attributes(2)}"
-    formula = (
-        "gx[n, c, h, w] = sum of gy[n, k, i, j] * w[k, c, r, s] "
-        "where window (i, j) meets (h, w) at (r, s)"
-    )
-
-
-class conv3d_input_grad(InputGradient):
-    """The derivative of `conv3d` with respect to its volumes: gx [N, C, *size] from gy [N, K, D',
-    H', W'] and the filters w.
-    """
-
-    forward = conv3d
-    signature = f"conv3d_input_grad(gy: N, w: N, *, size: dims, {attributes(3)}"
+conv1d_input_grad, conv2d_input_grad, conv3d_input_grad = of_ranks(
+    InputGradient,
+    "conv{n}d_input_grad",
+    lambda n: f"(gy: N, w: N, *, size: dims, {attributes(n)}",
+    """The derivative of `conv{n}d` with respect to its {images}: gx [N, C, *size] from gy [N, K,
+    {out}] and the filters w.
+    """,
+    formula="gx[n, c, {places}] = sum of gy[n, k, {at}] * w[k, c, {taps}] "
+    "where window ({at}) meets ({places}) at ({taps})",
+)
 
 
 class WeightGradient(Op):
     """Base of derivatives with respect to filters."""
 
-    forward: ClassVar[type[Convolution]]
+    axes: ClassVar[int]
     results = ("gw",)
 
     @classmethod
     def infer(cls, gy, x, *, kernel, **attrs):
-        axes, groups = cls.forward.axes, attrs["groups"]
+        axes, groups = cls.axes, attrs["groups"]
         want_images(cls.name, gy, 0, axes)
         want_images(cls.name, x, 1, axes)
         want_sizes("kernel", kernel, axes, least=0)
         if groups < 1 or (type(x.shape[1]) is int and x.shape[1] % groups):
             raise Mismatch(f"{x.shape[1]} channels cannot be split into {groups} groups", "groups")
         gw = gy.with_shape((gy.shape[1], x.shape[1] // groups, *kernel))
-        _check_against(cls.forward, x, gw, gy, **attrs)
+        _check_against(cls.axes, x, gw, gy, **attrs)
         return gw
 
     def oracle(gy, x, *, kernel, stride, padding, dilation, groups):
@@ -370,10 +319,7 @@ class WeightGradient(Op):
         return filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)
 
     def cuda(gy, x, gw, *, kernel, stride, padding, dilation, groups):
-        views = windows(kernel, stride, padding, dilation)
-        if x.rank == 5:
-            return volumes.filter_gradients(gy, x, gw, groups, views)
-        geometry = geometry_of(views, gy.shape[2:])
+        geometry = geometry_of(windows(kernel, stride, padding, dilation), gy.shape[2:])
         return gpu.filter_gradients(flat(gy), flat(x), flat(gw), groups, geometry)
 
     def vendor(gy, x, gw, *, kernel, stride, padding, dilation, groups):
@@ -392,32 +338,13 @@ class WeightGradient(Op):
         return 2 * gy.size * (x.shape[1] // groups) * prod(kernel)
 
 
-class conv1d_weight_grad(WeightGradient):
-    """The derivative of `conv1d` with respect to its filters: gw [K, C/groups, *kernel] from gy [N,
-    K, W'] and sequences x.
-    """
-
-    forward = conv1d
-    signature = f"conv1d_weight_grad(gy: N, x: N, *, kernel: dims, {attributes(1)}"
-
-
-class conv2d_weight_grad(WeightGradient):
-    """The derivative of `conv2d` with respect to its filters: gw [K, C/groups, *kernel] from gy [N,
-    K, H', W'] and images x.
-    """
-
-    forward = conv2d
-    signature = f"conv2d_weight_grad(gy: N, x: N, *, kernel: dims, {attributes(2)}"
-    formula = (
-        "gw[k, c, r, s] = sum over n, i, j of "
-        "gy[n, k, i, j] * x[n, c, i*stride + r*dilation - top, ...]"
-    )
-
-
-class conv3d_weight_grad(WeightGradient):
-    """The derivative of `conv3d` with respect to its filters: gw [K, C/groups, *kernel] from gy [N,
-    K, D', H', W'] and volumes x.
-    """
-
-    forward = conv3d
-    signature = f"conv3d_weight_grad(gy: N, x: N, *, kernel: dims, {attributes(3)}"
+conv1d_weight_grad, conv2d_weight_grad, conv3d_weight_grad = of_ranks(
+    WeightGradient,
+    "conv{n}d_weight_grad",
+    lambda n: f"(gy: N, x: N, *, kernel: dims, {attributes(n)}",
+    """The derivative of `conv{n}d` with respect to its filters: gw [K, C/groups, *kernel] from gy
+    [N, K, {out}] and {images} x.
+    """,
+    formula="gw[k, c, {taps}] = sum over n, {at} of "
+    "gy[n, k, {at}] * x[n, c, {first}*stride + {tap}*dilation - {side}{more}]",
+)

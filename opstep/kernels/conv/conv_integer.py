@@ -12,6 +12,7 @@ from opstep.kernels.conv.packed import correlate_bytes
 from opstep.kernels.conv.windows import windows
 from opstep.kernels.matmul.cuda_bytes import FEWEST, Laid, exact_products, laid_bytes
 from opstep.kernels.matmul.matmul_integer import want_bytes, want_zero
+from opstep.kernels.conv.ranks import of_ranks
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid, Held, Launch, thread_a_unit
@@ -175,46 +176,17 @@ def sum_bytes(
 
 
 _TEXT = "b: I3?, x_zero: I?, w_zero: I2?, *,"
-_TERM = "(x[n, c, {}] - x_zero) * (w[k, c, {}] - w_zero[k])"
 
+conv1d_integer, conv2d_integer, conv3d_integer = of_ranks(
+    IntegerConvolution,
+    "conv{n}d_integer",
+    lambda n: f"(x: I, w: I2, {_TEXT} {attributes(n)}",
+    """`conv{n}d` of bytes, exactly: less their zero points, which padding counts as, summed in i32.
 
-class conv1d_integer(IntegerConvolution):
-    """`conv1d` of bytes, exactly: less their zero points, which padding counts as, summed in i32.
-
-    x [N, C, W], w [K, C/groups, S], each u8 or i8; b [K] or a scalar, i32; x_zero a scalar, w_zero
-    one or [K]; y [N, K, W'], i32.
-    """
-
-    axes = 1
-    signature = f"conv1d_integer(x: I, w: I2, {_TEXT} {attributes(1)}"
-    source = "ONNX ConvInteger"
-    formula = f"y[n, k, j] = b[k] + sum over c, s of {_TERM.format('j*stride + …', 's')}"
-
-
-class conv2d_integer(IntegerConvolution):
-    """`conv2d` of bytes, exactly: less their zero points, which padding counts as, summed in i32.
-
-    x [N, C, H, W], w [K, C/groups, R, S], each u8 or i8; b [K] or a scalar, i32; x_zero a scalar,
-    w_zero one or [K]; y [N, K, H', W'], i32.
-    """
-
-    axes = 2
-    signature = f"conv2d_integer(x: I, w: I2, {_TEXT} {attributes(2)}"
-    source = "ONNX ConvInteger"
-    formula = f"y[n, k, i, j] = b[k] + sum over c, r, s of {_TERM.format('i*stride + …', 'r, s')}"
-
-
-class conv3d_integer(IntegerConvolution):
-    """`conv3d` of bytes, exactly: less their zero points, which padding counts as, summed in i32.
-
-    x [N, C, D, H, W], w [K, C/groups, T, R, S], each u8 or i8; b [K] or a scalar, i32; x_zero a
-    scalar, w_zero one or [K]; y [N, K, D', H', W'], i32.
-    """
-
-    axes = 3
-    signature = f"conv3d_integer(x: I, w: I2, {_TEXT} {attributes(3)}"
-    source = "ONNX ConvInteger"
-    formula = (
-        "y[n, k, z, i, j] = b[k] + sum over c, t, r, s of "
-        f"{_TERM.format('z*stride + …', 't, r, s')}"
-    )
+    x [N, C, {size}], w [K, C/groups, {kernel}], each u8 or i8; b [K] or a scalar, i32; x_zero a
+    scalar, w_zero one or [K]; y [N, K, {out}], i32.
+    """,
+    "ONNX ConvInteger",
+    "y[n, k, {at}] = b[k] + sum over c, {taps} of "
+    "(x[n, c, {first}*stride + …] - x_zero) * (w[k, c, {taps}] - w_zero[k])",
+)

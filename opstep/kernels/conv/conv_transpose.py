@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from opstep.kernels.conv.conv import (
+    Back,
     attributes,
-    back_by_vendor,
-    back_on_cpu,
-    back_on_cuda,
     bias_gradient,
     of_rank,
     scatter,
@@ -20,13 +17,12 @@ from opstep.kernels.conv.conv import (
     want_filters,
 )
 from opstep.kernels.conv.windows import Window, axes_of, per_axis, want_images, windows
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.kernels.conv.ranks import of_ranks
+from opstep.runtime.ir.op import Mismatch
 
 
-class Transposed(Op):
+class Transposed(Back):
     """Base of transposed convolutions of `axes` dimensions."""
-
-    axes: ClassVar[int]
 
     @classmethod
     def infer(cls, x, w, b, *, stride, padding, output_padding, dilation, groups):
@@ -59,15 +55,6 @@ class Transposed(Op):
         y = scatter(x, w, _grown(x.shape[2:], views, output_padding), views, groups)
         return y if b is None else y + b.reshape(-1, *[1] * len(views))
 
-    def cpu(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
-        return back_on_cpu(x, w, b, y, windows(w.shape[2:], stride, padding, dilation), groups)
-
-    def cuda(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
-        return back_on_cuda(x, w, b, y, windows(w.shape[2:], stride, padding, dilation), groups)
-
-    def vendor(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
-        return back_by_vendor(x, w, b, y, windows(w.shape[2:], stride, padding, dilation))
-
     def grad(g, operands, results, grads, *, output_padding, stride, **attrs):
         x, w, b = operands
         (gy,) = grads
@@ -83,9 +70,6 @@ class Transposed(Op):
             bias_gradient(g, b, gy),
         )
 
-    def flops(x, w, b, **attrs):
-        return 2 * x.with_shape((x.shape[0], *x.shape[2:])).size * w.size
-
 
 def _grown(sizes, views: Sequence[Window], extra: Sequence[int]) -> list:
     return [
@@ -94,49 +78,21 @@ def _grown(sizes, views: Sequence[Window], extra: Sequence[int]) -> list:
     ]
 
 
-class conv_transpose1d(Transposed):
-    """Transposed 1D convolution: each element adds a filter to the output, `stride` apart.
+conv_transpose1d, conv_transpose2d, conv_transpose3d = of_ranks(
+    Transposed,
+    "conv_transpose{n}d",
+    lambda n: f"(x: N, w: N, b: N?, *, {attributes(n, transposed=True)}",
+    """Transposed {n}D convolution: each {element} adds a filter to the output, `stride` apart.
 
-    x [N, C, W], w [C, K/groups, S], b [K]; y [N, K, W'] with W' as in `conv_transpose2d`.
-    """
-
-    axes = 1
-    signature = f"conv_transpose1d(x: N, w: N, b: N?, *, {attributes(1, transposed=True)}"
-    source = (
-        "torch.nn.functional.conv_transpose1d, ATen convolution (transposed=true), "
-        "ONNX ConvTranspose"
-    )
-
-
-class conv_transpose2d(Transposed):
-    """Transposed 2D convolution: each pixel adds a filter to the output, `stride` apart.
-
-    x [N, C, H, W], w [C, K/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H - 1)*stride - top -
-    bottom + dilation*(R - 1) + output_padding + 1.
-    """
-
-    axes = 2
-    signature = f"conv_transpose2d(x: N, w: N, b: N?, *, {attributes(2, transposed=True)}"
-    source = (
-        "torch.nn.functional.conv_transpose2d, ATen convolution (transposed=true), "
-        "ONNX ConvTranspose"
-    )
-    formula = (
-        "y[n, k, h, w] = b[k] + sum of x[n, c, i, j] * w[c, k, r, s] "
-        "where h = i*stride + r*dilation - top, ..."
-    )
-
-
-class conv_transpose3d(Transposed):
-    """Transposed 3D convolution: each element adds a filter to the output, `stride` apart.
-
-    x [N, C, D, H, W], w [C, K/groups, T, R, S], b [K]; y [N, K, D', H', W'] with sizes as in
-    `conv_transpose2d`.
-    """
-
-    axes = 3
-    signature = f"conv_transpose3d(x: N, w: N, b: N?, *, {attributes(3, transposed=True)}"
-    source = (
-        "torch.nn.functional.conv_transpose3d, ATen convolution (transposed=true), "
-        "ONNX ConvTranspose"
-    )
+    x [N, C, {size}], w [C, K/groups, {kernel}], b [K]; y [N, K, {out}] with {rest}.
+    """,
+    "torch.nn.functional.conv_transpose{n}d, ATen convolution (transposed=true), "
+    "ONNX ConvTranspose",
+    "y[n, k, {places}] = b[k] + sum of x[n, c, {at}] * w[c, k, {taps}] "
+    "where {place} = {first}*stride + {tap}*dilation - {side}{more}",
+    (
+        "W' as in `conv_transpose2d`",
+        "H' = (H - 1)*stride - top - bottom + dilation*(R - 1) + output_padding + 1, W' likewise",
+        "sizes as in `conv_transpose2d`",
+    ),
+)

@@ -79,9 +79,15 @@ class Geometry(NamedTuple):
     depth: Depth = Depth()
 
     @property
+    def axes(self) -> tuple[Depth, Depth, Depth]:
+        """The same of each axis: depth, rows, columns."""
+        places = self.rows, self.columns
+        flat = zip(self.out, self.stride, places, self.plane, self.step, self.first, strict=True)
+        return (self.depth, *(Depth(*axis) for axis in flat))  # pyright: ignore[reportReturnType]
+
+    @property
     def scattered(self) -> bool:
-        deep = self.depth.step != 1 or self.depth.whole != self.depth.out
-        return deep or self.step != (1, 1) or self.plane != self.out
+        return any(a.step != 1 or a.whole != a.out for a in self.axes)
 
 
 def geometry_of(views: Sequence[Window], size: tuple[int, ...]) -> Geometry:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from opstep.kernels.conv.correlation import Geometry
+from opstep.kernels.conv.correlation import Depth, Geometry
 from opstep.kernels.conv.cuda_layouts import (
     THREADS,
     arrange_filters,
     channels_last,
-    filters_of_four,
-    pixels_of_four,
+    in_fours_last,
 )
-from opstep.kernels.conv.cuda_warpgroups import NOWHERE, convolve_blocks, spread_over_blocks
+from opstep.kernels.conv.cuda_tiles import shares_added, targets_of
+from opstep.kernels.conv.cuda_warpgroups import NOWHERE, convolve_blocks
 from opstep.kernels.matmul.cuda_gemm import added
 from opstep.kernels.matmul.cuda_gemm_tiles import Pace, cheapest
 from opstep.kernels.matmul.cuda_tile import LINE, WarpTile
 from opstep.kernels.pointwise.cuda_epilogue import ending_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.target import architecture
-from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.ir.types import i16
 
 BITS = i16  # that carry halves
@@ -51,24 +51,6 @@ FORWARD = _paces(
         _SMALL: (0.1, 0.144),
     }
 )
-BACK = _paces(
-    {
-        _WIDE: (0.1, 0.6),
-        _HIGH: (0.2, 0.48),
-        _LARGE: (0.05, 0.375),
-        _FLAT: (0.3, 0.237),
-        _TALL: (0.2, 0.19),
-        _SMALL: (0.15, 0.127),
-    }
-)
-
-
-def halves_of(x: Arg, w: Arg | Scratch) -> str:
-    """The name of their type where both are stored as halves of one, else nothing."""
-    if isinstance(w, Scratch) and not isinstance(w, Held):  # filters that were laid out
-        return x.stored.name if w.dtype is BITS else ""
-    supported = x.stored is w.stored and x.stored.is_half and architecture() >= 80
-    return x.stored.name if supported else ""
 
 
 def within_reach(x: Arg, g: Geometry) -> bool:
@@ -78,7 +60,8 @@ def within_reach(x: Arg, g: Geometry) -> bool:
     ends = (stride * out for stride, out in zip(g.stride, g.out, strict=True))
     far = max(map(abs, (*g.rows, *g.columns, *ends, *x.shape[2:])), default=0)
     pixels = max(prod(x.shape[2:]), prod(g.out))
-    return far < -NOWHERE // 4 and x.shape[0] * max(4, x.shape[1]) * pixels < LIMIT // 2
+    plain = g.depth == Depth() and len(x.shape) == 4
+    return plain and far < -NOWHERE // 4 and x.shape[0] * max(4, x.shape[1]) * pixels < LIMIT // 2
 
 
 def in_blocks(halves: str, filters: int, channels: int) -> bool:
@@ -91,11 +74,6 @@ def in_fours(halves: str, filters: int, channels: int, taps: int, groups: int) -
     """Whether sums over so few channels are made here, as if there were four."""
     few = groups == 1 and 2 <= channels <= 4 and taps > 1
     return bool(halves) and few and filters > 16 and architecture() == 90
-
-
-def points(g: Geometry, x: Arg) -> bool:
-    """Whether each output sees the pixel at its own place alone."""
-    return g.rows == (0,) and g.columns == (0,) and g.stride == (1, 1) and g.out == x.shape[2:]
 
 
 def blocks_of(channels: int) -> int:
@@ -213,19 +191,12 @@ def prepared_fours(x: Arg, w: Arg, g: Geometry) -> tuple[list[Grid], Seen, Scrat
     places = steps_of(4, g) * _PLACES
     seen = Seen(Scratch(BITS, 4 * images * height * width), height, width)
     laid = Scratch(BITS, 4 * filters * places)
+    plane = height * width
     launches = [
-        Grid(
-            kernel,
-            source,
-            to,
-            *sizes,
-            to.size // 4,
-            grid=-(-to.size // (4 * THREADS)),
-            block=THREADS,
-        )
-        for kernel, source, to, sizes in (
-            (pixels_of_four, x, seen.array, (channels, height * width)),
-            (filters_of_four, w, laid, (channels, taps, places)),
+        Grid(in_fours_last, *args, grid=-(-args[-1] // THREADS), block=THREADS)
+        for args in (
+            (x, seen.array, channels, plane, plane, images * plane),
+            (w, laid, channels, taps, places, filters * places),
         )
     ]
     return launches, seen, laid, 4 * places
@@ -233,140 +204,44 @@ def prepared_fours(x: Arg, w: Arg, g: Geometry) -> tuple[list[Grid], Seen, Scrat
 
 def correlate_seen(
     x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, groups: int, channels: int, g: Geometry,
-    bf16: bool, line: int, w_start: int = 0, shares: Scratch | None = None,
+    bf16: bool, line: int, w_start: int = 0, last: int = 0,
 ) -> list[Grid]:  # fmt: skip
-    """What comes behind: w has lines of so many terms. `shares`: see `cuda_conv.correlate`."""
-    images, filters = y.shape[0], y.shape[1] // groups
-    steps, pixels = steps_of(channels, g), images * prod(g.out)
-    tile, parts = tile_and_parts(filters, channels, g, images, groups)
-    assert isinstance(tile, WarpTile)
-    if g.scattered:
-        parts = 1 if shares is None else shares.size // y.size
-    part_steps = -(-steps // parts)
-    if shares is None:
-        parts = -(-steps // part_steps)
-    sums = shares or (Scratch(y.dtype, parts * y.size) if parts > 1 else y)
-    whole = parts == 1 and not g.scattered
-    ending, rest = ending_of(y, y.shape[1], prod(g.plane)) if whole else (None, ())
-    wide = 1 if g.scattered or prod(g.out) % 4 else 4
-    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending)
-    tiles = -(-filters // tile.rows), -(-pixels // tile.columns)
-    cut = Cut(tile, tiles, parts, part_steps, rest)
-    launches = [_convolved(kernel, x, w, bias, y, sums, groups, channels, g, line, w_start, cut)]
-    return launches + (shares_added(sums, bias, y, parts) if shares is None else [])
-
-
-class Cut(NamedTuple):
-    """How a convolution is cut: `tiles` down and across, parts of the sums, steps of each."""
-
-    tile: WarpTile
-    tiles: tuple[int, int]
-    parts: int
-    part_steps: int
-    rest: tuple  # what ends it
-
-
-def _convolved(
-    kernel, x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, sums: Arg | Scratch, groups: int,
-    channels: int, g: Geometry, line: int, w_start: int, cut: Cut,
-) -> Grid:  # fmt: skip
-    images = y.shape[0]
-    filters = y.size // (images * prod(g.plane) * groups)
-    down, across = cut.tiles
-    return Grid(
-        *(kernel, x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
-        *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
-        *(line, steps_of(channels, g), images * prod(g.out), x.height, x.width, *g.stride, *g.out),
-        *(prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1]),
-        *(down, across, cut.parts, cut.part_steps, y.size, bias is not None and cut.parts == 1),
-        *cut.rest,
-        grid=down * across * cut.parts * groups,
-        block=cut.tile.threads,
-        shared=cut.tile.shared,
-        blocks=TOGETHER[cut.tile],
-    )
-
-
-def correlate_last(
-    x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, channels: int, g: Geometry, bf16: bool,
-    line: int, parts: int,
-) -> list[Grid]:  # fmt: skip
-    """`correlate_seen` into y [N, *g.out, K], with sums of so many parts: those that it would have
-    with channels first.
+    """What comes behind: w has lines of so many terms. `last`: y is [N, *g.out, K], and has sums of
+    so many parts, those that it would have with channels first.
     """
-    images, filters = y.shape[0], y.shape[3]
-    steps, pixels = steps_of(channels, g), images * prod(g.out)
-    tile, _ = cheapest(FORWARD, pixels, filters, steps * LINE, 1, parts=parts)
+    images, made = y.shape[0], y.shape[3 if last else 1]
+    filters, steps, pixels = made // groups, steps_of(channels, g), images * prod(g.out)
+    sides = (pixels, filters) if last else (filters, pixels)
+    tile, parts = cheapest(FORWARD, *sides, steps * LINE, groups, parts=last)
     assert isinstance(tile, WarpTile)
+    if g.scattered:  # others write to the same result
+        parts = 1
     part_steps = -(-steps // parts)
     parts = -(-steps // part_steps)
     sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
-    ending, rest = ending_of(y, filters, 1) if parts == 1 else (None, ())
-    wide = 1 if filters % 4 else 4
-    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending, last=True)
-    tiles = -(-pixels // tile.rows), -(-filters // tile.columns)
-    cut = Cut(tile, tiles, parts, part_steps, rest)
-    launches = [_convolved(kernel, x, w, bias, y, sums, 1, channels, g, line, 0, cut)]
-    if parts > 1:
-        launches.append(added(sums, bias, y, y.size, filters, parts))
-    return launches
-
-
-def spread_in_blocks(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
-    """`cuda_conv.filter_gradients` of halves."""
-    images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
-    taps, area = prod(gw.shape[2:]), prod(g.out)
-    pixels, blocks = images * area, blocks_of(channels)
-    tile, parts = cheapest(BACK, filters, blocks * taps * LINE, pixels, groups)
-    assert isinstance(tile, WarpTile)
-    part_steps = -(-pixels // (parts * LINE)) * LINE
-    parts = -(-pixels // part_steps)
-    gy_wide = next(wide for wide in (8, 4, 1) if area % wide == 0)
-    down, across = -(-filters // tile.rows), -(-blocks * taps * LINE // tile.columns)
-    shares = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
-    launches: list[Grid] = []
-    given, seen, place, size = gy, x, g, x.shape[2:]
-    if gy_wide == 1:
-        given, _ = _last(turned(gy), launches)
-    point = taps == 1
-    x_wide = gy_wide if points(g, x) else 1
-    if x_wide == 1:
-        seen, size = _last(turned(x, g if point else None), launches)
-        if point:
-            place = g._replace(stride=(1, 1), rows=(0,), columns=(0,))
-    launches.append(
+    whole, plane = parts == 1 and not g.scattered, prod(g.plane)
+    ending, rest = ending_of(y, made, 1 if last else plane) if whole else (None, ())
+    wide = 1 if g.scattered or (filters if last else prod(g.out)) % 4 else 4
+    kernel = convolve_blocks(tile, 4 if channels <= 4 else 8, wide, bf16, ending, last > 0)
+    down, across = -(-sides[0] // tile.rows), -(-sides[1] // tile.columns)
+    launches = [
         Grid(
-            spread_over_blocks(tile, gy_wide, x_wide, x.stored.name == "bf16"),
-            *(given, seen, shares, *_progression(place.rows), *_progression(place.columns)),
-            *(len(g.rows), len(g.columns), groups, filters, channels, pixels, *size),
-            *(*g.out, *place.stride, down, across, parts, part_steps),
+            *(kernel, x.array, w, bias or y, sums, w_start, *_progression(g.rows)),
+            *(*_progression(g.columns), len(g.rows), len(g.columns), groups, filters, channels),
+            *(line, steps, pixels, x.height, x.width, *g.stride, prod(g.out), g.out[1], plane),
+            *(g.step[1], targets_of(g), down, across, parts, part_steps, y.size),
+            *(bias is not None and parts == 1, *rest),
             grid=down * across * parts * groups,
             block=tile.threads,
             shared=tile.shared,
             blocks=TOGETHER[tile],
         )
-    )
-    return launches + shares_added(shares, None, gw, parts)
-
-
-def _last(made: tuple[Seen, Grid], launches: list[Grid]) -> tuple[Any, tuple[int, int]]:
-    """Images with channels last, and how large they are; what makes them joins the launches."""
-    seen, grid = made
-    launches.append(grid)
-    return seen.array, (seen.height, seen.width)
+    ]
+    if last and parts > 1:
+        return [*launches, added(sums, bias, y, y.size, filters, parts)]
+    return launches + shares_added(sums, bias, y, parts)
 
 
 def _progression(places: tuple[int, ...]) -> tuple[int, int]:
     """(the first, the gap): what a window sees is evenly spaced."""
     return places[0], places[1] - places[0] if len(places) > 1 else 0
-
-
-def shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> list[Grid]:
-    """Parts of sums added up in order, and a bias for each channel of y; nothing of one part, which
-    stands in y.
-    """
-    if parts == 1:
-        return []
-    if bias is None:
-        return [added(shares, None, y, y.size, 1, parts)]
-    return [added(shares, bias, y, y.size, y.shape[1], parts, prod(y.shape[2:]))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from opstep.kernels.conv.correlation import Geometry
+from opstep.kernels.conv.correlation import Depth, Geometry
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to, real
@@ -28,6 +28,7 @@ _MOST_SPAN = 16  # rows and columns from a filter's first to its last
 def is_for(x: Arg, y: Arg, groups: int, g: Geometry) -> bool:
     """Whether these are such filters, and nothing stands between their outputs."""
     alone = groups == x.shape[1] == y.shape[1] and x.dtype.is_float and x.size and y.size
+    alone = alone and g.depth == Depth()
     taps, spans = len(g.rows) * len(g.columns), [span_of(v) for v in (g.rows, g.columns)]
     small = taps <= _MOST_TAPS and max(spans) <= _MOST_SPAN and max(g.stride) <= 4
     return bool(alone and small and not g.scattered and max(x.size, y.size) < LIMIT)

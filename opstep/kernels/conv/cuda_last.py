@@ -14,19 +14,17 @@ from opstep.kernels.conv import cuda_depthwise, cuda_depthwise_last
 from opstep.kernels.conv.correlation import Geometry, geometry_of
 from opstep.kernels.conv.cuda_blocks import (
     Seen,
-    correlate_last,
     correlate_seen,
-    halves_of,
     in_blocks,
     in_fours,
-    points,
     prepared,
     prepared_fours,
     tile_and_parts,
     within_reach,
 )
-from opstep.kernels.conv.cuda_conv import fits
+from opstep.kernels.conv.cuda_conv import fits, sees_points
 from opstep.kernels.conv.windows import Window
+from opstep.kernels.matmul.cuda_gemm import halves_of
 from opstep.kernels.matmul.cuda_gemm_tiles import cheapest, of_halves
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.ir.types import TensorType
@@ -59,11 +57,10 @@ def correlate(
         seen = None if x is None else Seen(x, *first.shape[2:])
         launches, seen, laid, line, g = prepared(first, w, 1, g, seen)
     bf16 = halves == "bf16"
-    if y_last:
-        return launches + correlate_last(seen, laid, bias, y, channels, g, bf16, line, parts)
-    if parts != tile_and_parts(filters, channels, g, first.shape[0], 1)[1]:
+    if not y_last and parts != tile_and_parts(filters, channels, g, first.shape[0], 1)[1]:
         return None
-    return launches + correlate_seen(seen, laid, bias, y, 1, channels, g, bf16, line)
+    last = parts if y_last else 0
+    return launches + correlate_seen(seen, laid, bias, y, 1, channels, g, bf16, line, last=last)
 
 
 def _each_alone(
@@ -89,6 +86,6 @@ def _parts(
         return tile_and_parts(filters, 4, g, images, 1)[1]
     if not in_blocks(halves, filters, channels) or plane == 1:
         return 0
-    if bias is None and points(g, x) and plane % 4 == 0:
+    if bias is None and sees_points(g, x) and plane % 4 == 0:
         return cheapest(of_halves(), filters, plane, channels, images)[1]
     return tile_and_parts(filters, channels, g, images, 1)[1]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.matmul.cuda_gemm_tensor_cores import gather8
 from opstep.kernels.matmul.cuda_tile import LINE
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import (
@@ -20,6 +19,7 @@ from opstep.runtime.device.cuda.compiling.names import (
 from opstep.runtime.device.source import Intrinsic
 
 THREADS = 256
+gather8 = Intrinsic("gather", 8)
 _BITS = np.dtype(np.uint16)
 _PITCH = LINE + 2  # halves from channel to channel of a tile that is turned: against bank conflicts
 _TILE = LINE * _PITCH
@@ -92,23 +92,9 @@ def channels_last(
             store8(to, p * channels, gather8(held))
 
 
-def pixels_of_four(x, turned, channels, plane, size):
-    """turned[n, pixel, c] = x[n, c, pixel], zeros for what four channels lack: a thread a pixel."""
-    q = cuda.grid(1)
-    if q < size:
-        image = div32(q, plane)
-        seen = stored_bits(offset(x, image * (channels - 1) * plane + q))
-        held = pointer_to(cuda.local.array(4, _BITS))
-        for c in range(4):
-            held[c] = seen[min(c, channels - 1) * plane]
-        for c in range(4):
-            held[c] = pick(c < channels, held[c], np.uint16(0))
-        store4(turned, q * 4, gather4(held))
-
-
-def filters_of_four(w, arranged, channels, taps, places, size):
-    """arranged[f, place, c] = w[f, c, place], with zeros for up to four channels and behind the
-    last of `taps` places: a thread a place.
+def in_fours_last(w, arranged, channels, taps, places, size):
+    """arranged[f, place, c] = w[f, c, place], of filters or of images, with zeros for up to four
+    channels and behind the last of `taps` places: a thread a place.
     """
     i = cuda.grid(1)
     if i < size:

@@ -1,4 +1,4 @@
-"""Convolutions of halves on tensor cores, summed up in f32, and the gradients of their filters.
+"""Convolutions of halves on tensor cores, summed up in f32.
 
 Filters are copied to shared memory while the tile before is multiplied; what they see goes there
 through registers: a thread looks at one pixel, eight terms at a time, which are neighbours in
@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.conv.cuda_tiles import ALL, HALF, LOWER
+from opstep.kernels.conv.cuda_tiles import HALF, LOWER, seen_from, target_of
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
-from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier, finisher
+from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier
 from opstep.kernels.matmul.cuda_tile import (
     LINE,
     WarpTile,
@@ -39,8 +39,8 @@ _BITS = np.dtype(np.uint16)
 
 @cache
 def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
-    """(y, sums, bias, column0, pixels, area, out_w, image_step, plane, plane_w, step_h, step_w,
-    rows, biased, channel0, rest): sums of filters by pixels, from shared memory to planes of y from
+    """(y, sums, bias, column0, pixels, area, out_w, image_step, plane, step_w, targets, rows,
+    biased, channel0, rest): sums of filters by pixels, from shared memory to planes of y from
     `channel0` on, `wide` neighbours at once; those of one image are `area`, in rows of `out_w`.
     They are finished first, if they have an `ending`.
     """
@@ -50,19 +50,14 @@ def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
     put = finishing(ending, wide, by_row=True)
 
     def finish(
-        y, sums, bias, column0, pixels, area, out_w, image_step, plane, plane_w, step_h, step_w,
-        rows, biased, channel0, rest,
+        y, sums, bias, column0, pixels, area, out_w, image_step, plane, step_w, targets, rows,
+        biased, channel0, rest,
     ):  # fmt: skip
         thread = cuda.threadIdx.x
         column = thread % in_line * wide
         q = column0 + column
         if q < pixels:
-            image = div32(q, area)
-            at = q - image * area
-            spot = image * image_step + at
-            if wide == 1:
-                i = div32(at, out_w)
-                spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
+            spot = target_of(q, area, out_w, image_step, step_w, targets)
             first = thread // in_line
             source, index = first * sums_pitch + column, spot + (channel0 + first) * plane
             to = offset(y, index)
@@ -79,7 +74,9 @@ def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
 
 
 @cache
-def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
+def convolve_halves(
+    tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool, ending: Ending | None = None
+):
     """The kernel for tiles of filters by pixels, of two stages; so many outputs are written at
     once. `w_wide`: filters have a multiple of 8 terms.
     """
@@ -93,7 +90,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
     eight = Intrinsic("gather", 8)
-    finish = pixel_finisher(tile, y_wide)
+    finish = pixel_finisher(tile, y_wide, ending)
     assert tile.stages == 2
 
     def lookup(gathered, x, table, base, missing, step, thread):
@@ -117,9 +114,9 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
             store8(shared, chunk_offset(line, chunk), eight(offset(gathered, v * 8)))
 
     def convolve(
-        x, w, bias, y, w_start, table, missing_rows, missing_columns, groups, filters, terms,
-        pixels, image_step, group_step, row_step, column_step, out_h, out_w, plane, plane_w,
-        step_h, step_w, first, down, across, parts, part_steps, part_size, biased,
+        x, w, bias, y, w_start, table, row_starts, missing_rows, missing_columns, targets, groups,
+        filters, terms, pixels, area, out_w, image_step, group_step, column_step, plane, step_w,
+        down, across, parts, part_steps, part_size, biased, rest,
     ):  # fmt: skip
         """y[part, n, group*filters + f, pixel] = the sum over a part of the terms."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
@@ -132,18 +129,19 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         part = batch - group * parts
         begin = part * part_steps
         end = min(begin + part_steps, terms)
-        area = out_h * out_w
         q = column0 + thread % tile_columns
-        first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
-        if q < pixels:
-            image = div32(q, area)
-            at = q - image * area
-            i = div32(at, out_w)
-            j = at - i * out_w
-            first_of += image * image_step
-            base = np.int32(i * row_step + j * column_step)
-            missing = np.int32(missing_rows[i] | missing_columns[j])
-        seen = stored_bits(offset(x, first_of))
+        first_of, base, missing = seen_from(
+            q,
+            pixels,
+            area,
+            out_w,
+            image_step,
+            column_step,
+            row_starts,
+            missing_rows,
+            missing_columns,
+        )
+        seen = stored_bits(offset(x, first_of + group * group_step))
         left = stored_bits(offset(w, w_start + (group * filters + row0) * terms))
         rows = filters - row0
         left_start, right_start = starts(thread)
@@ -172,136 +170,9 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         cuda.syncthreads()
         channel = group * filters + row0
         finish(
-            offset(y, part * part_size + first), whole, bias, column0, pixels,
-            area, out_w, groups * filters * plane, plane, plane_w, step_h, step_w,
-            min(tile_rows, rows), biased, channel, (),
+            offset(y, part * part_size), whole, bias, column0, pixels, area, out_w,
+            groups * filters * plane, plane, step_w, targets, min(tile_rows, rows), biased, channel,
+            rest,
         )  # fmt: skip
 
     return convolve
-
-
-@cache
-def filter_halves(tile: WarpTile, gy_wide: bool, x_wide: bool, gw_wide: int, bf16: bool):
-    """The kernel for tiles of filters by places under a filter, of two stages: sums over all
-    pixels. So many gradients are written at once. `gy_wide`: planes of gy have a multiple of 8
-    pixels, which are copied as they stand; else a thread looks at one pixel of eight filters.
-    `x_wide`: so do those of x, of which a filter sees one pixel.
-    """
-    threads, steps, stage = tile.threads, tile.steps, tile.stage
-    tile_rows, tile_columns, right_at = tile.rows, tile.columns, tile.right_at
-    apart = threads // LINE  # chunks of one pixel that are looked at together
-    left_count, right_count = tile_rows * LINE // threads, tile_columns * LINE // threads
-    left_chunks, right_chunks = left_count // 8, right_count // 8
-    copy_left = copier(tile_rows, threads, True, True)
-    copy_right = copier(tile_columns, threads, True, True)
-    multiply = tile.product(gy_wide, x_wide, bf16)
-    starts, origin_of = operand_offsets(tile, gy_wide, x_wide), sums_origin(tile)
-    zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
-    put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
-    finish = finisher(tile_columns, threads, sums_pitch, gw_wide)
-    eight = Intrinsic("gather", 8)
-    assert tile.stages == 2 and steps == LINE and not threads % LINE, "a thread keeps to a pixel"
-
-    def look_left(held, gy, limit, area, thread):
-        for v in range(left_chunks):
-            first = (thread // LINE + v * apart) * 8
-            for e in range(8):
-                held[v * 8 + e] = gy[min(first + e, limit - 1) * area]
-
-    def look_right(held, x, table, base, missing, column, thread):
-        first = column + thread // LINE * 8
-        right = 0
-        for v in range(right_chunks):
-            for e in range(8):
-                term = table[first + v * apart * 8 + e]
-                inside = missing & np.int32(term >> 32) == 0
-                held[v * 8 + e] = x[
-                    pick(inside, np.int32(base + (term & LOWER) - HALF), np.int32(0))
-                ]
-                right |= pick(inside, 1 << v * 8 + e, 0)
-        return right
-
-    def put(shared, held, chunks, right, thread):
-        for v in range(chunks):
-            for e in range(v * 8, v * 8 + 8):
-                held[e] = pick(right >> e & 1 != 0, held[e], np.uint16(0))
-            chunk = thread // LINE + v * apart
-            line = chunk // 8 * LINE + thread % LINE
-            store8(shared, chunk_offset(line, chunk % 8), eight(offset(held, v * 8)))
-
-    def spread_over_filters(
-        gy, x, gw, table, missing_rows, missing_columns, groups, filters, terms, pixels, area,
-        out_w, gy_step, image_step, group_step, row_step, column_step, down, across, parts,
-        part_steps,
-    ):  # fmt: skip
-        """gw[part, group*filters + f, term] = the sum over a part of the pixels."""
-        shared = pointer_to(cuda.shared.array(0, _BITS))
-        left_held = pointer_to(cuda.local.array(left_count, _BITS))
-        right_held = pointer_to(cuda.local.array(right_count, _BITS))
-        thread = cuda.threadIdx.x
-        batch = div32(cuda.blockIdx.x, down * across)
-        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
-        row0, column0 = tile_row * tile_rows, tile_column * tile_columns
-        group = div32(batch, parts)
-        part = batch - group * parts
-        begin = part * part_steps
-        end = min(begin + part_steps, pixels)
-        rows = filters - row0
-        left = stored_bits(offset(gy, (group * filters + row0) * area))
-        right = stored_bits(offset(x, group * group_step + column0 * area))
-        left_start, right_start = starts(thread)
-        right_start += right_at
-        sums = zeros(0.0)
-        now = stage
-        for step in range(begin - steps, end, steps):  # the first only reads ahead
-            ahead = step + steps
-            next_stage = offset(shared, stage - now)
-            seen, given = 0, 0
-            if ahead < end:
-                if gy_wide:
-                    image = div32(ahead + thread % 8 * 8, area)
-                    source = offset(left, image * (gy_step - area) + ahead)
-                    copy_left(next_stage, source, rows, end - ahead, area, thread)
-                if x_wide:
-                    image = div32(ahead + thread % 8 * 8, area)
-                    source = offset(right, image * (image_step - area) + ahead)
-                    to = offset(next_stage, right_at)
-                    copy_right(to, source, terms - column0, end - ahead, area, thread)
-                else:
-                    q = ahead + thread % LINE
-                    first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
-                    if q < end:
-                        image = div32(q, area)
-                        at = q - image * area
-                        i = div32(at, out_w)
-                        j = at - i * out_w
-                        first_of += image * image_step
-                        base = np.int32(i * row_step + j * column_step)
-                        missing = np.int32(missing_rows[i] | missing_columns[j])
-                        if not gy_wide:
-                            look_left(
-                                left_held, offset(left, image * gy_step + at), rows, area, thread
-                            )
-                            given = -1
-                    source = stored_bits(offset(x, first_of))
-                    seen = look_right(right_held, source, table, base, missing, column0, thread)
-            commit_copies()
-            if step >= begin:
-                here = offset(shared, now)
-                sums = multiply(sums, offset(here, left_start), offset(here, right_start))
-            now = stage - now
-            if ahead < end:
-                if not gy_wide:
-                    put(next_stage, left_held, left_chunks, given, thread)
-                if not x_wide:
-                    put(offset(next_stage, right_at), right_held, right_chunks, seen, thread)
-            arrived()
-            cuda.syncthreads()
-        whole = as_f32(shared)
-        row, column = origin_of(thread)
-        put_sums(offset(whole, row * sums_pitch + column), sums)
-        cuda.syncthreads()
-        first = ((part * groups + group) * filters + row0) * terms + column0
-        finish(gw, first, whole, gw, min(tile_rows, rows), terms - column0, terms, False, 0, 0, ())
-
-    return spread_over_filters

@@ -1,28 +1,80 @@
 """Convolutions as matrix products on CUDA: filters by what they see, which is never written out.
 
-A term of a sum is a place under a filter: a channel, a row, a column. `table` has a number for
-each: in its lower half where the element stands, seen from a pixel's own place, plus `HALF`; in its
-upper half two bits, for the filter's row and column. A pixel's `missing` bits are those of rows and
-columns that lie outside of the image for it, so one test tells whether an element is there. Terms
-that only fill a tile up have the bit `NEVER`, which all pixels miss.
+A term of a sum is a place under a filter: a channel, a plane, a row, a column. `table` has a number
+for each: in its lower half where the element stands, seen from a pixel's own place, plus `HALF`; in
+its upper half a bit for each of the filter's plane, row and column. A pixel's `missing` bits are
+those of planes, rows and columns that lie outside of the image for it, so one test says whether an
+element is there. Terms that only fill a tile up have the bit `NEVER`, which all pixels miss.
+
+Rows of pixels are counted over all planes of an image: `row_starts` has where each begins in it,
+`missing_rows` its bits, `targets` where its results go. So images and volumes have one kernel.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 
 import numpy as np
 
+from opstep.kernels.conv.correlation import Geometry
+from opstep.kernels.matmul.cuda_gemm import added
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
 from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to, real, spread
+from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
 
 NEVER = 1 << 30
 ALL = (1 << 31) - 1  # the missing bits of a pixel that is none
 HALF = 1 << 31
 LOWER = (1 << 32) - 1
+
+
+def targets_of(g: Geometry) -> tuple[int, ...]:
+    """Where the results of each row go."""
+    deep, rows, columns = g.axes
+    return tuple(
+        ((z * deep.step + deep.first) * rows.whole + i * rows.step + rows.first) * columns.whole
+        + columns.first
+        for z in range(deep.out)
+        for i in range(rows.out)
+    )
+
+
+def shares_added(shares: Scratch | Arg, bias: Arg | None, y: Arg, parts: int) -> list[Grid]:
+    """Parts of sums added up in order, and a bias for each channel of y; nothing of one part, which
+    stands in y.
+    """
+    if parts == 1:
+        return []
+    if bias is None:
+        return [added(shares, None, y, y.size, 1, parts)]
+    return [added(shares, bias, y, y.size, y.shape[1], parts, prod(y.shape[2:]))]
+
+
+def seen_from(
+    q, end, area, out_w, image_step, column_step, row_starts, missing_rows, missing_columns
+):  # fmt: skip
+    """(where the image of pixel q begins, the pixel's own place in it, the bits that it misses)."""
+    image, base, missing = 0, np.int32(0), np.int32(ALL)
+    if q < end:
+        image = div32(q, area)
+        at = q - image * area
+        row = div32(at, out_w)
+        column = at - row * out_w
+        base = np.int32(row_starts[row] + column * column_step)
+        missing = np.int32(missing_rows[row] | missing_columns[column])
+    return image * image_step, base, missing
+
+
+def target_of(q, area, out_w, image_step, step_w, targets):
+    """Where the result of pixel q goes, of a channel's planes."""
+    image = div32(q, area)
+    at = q - image * area
+    row = div32(at, out_w)
+    return image * image_step + targets[row] + (at - row * out_w) * step_w
 
 
 @cache
@@ -92,9 +144,9 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
     gather, store = Intrinsic("gather", y_wide), Intrinsic("store", y_wide)
 
     def convolve(
-        x, w, bias, y, w_start, table, missing_rows, missing_columns, groups, filters, terms,
-        pixels, image_step, group_step, row_step, column_step, out_h, out_w, plane, plane_w,
-        step_h, step_w, first, down, across, parts, part_steps, part_size, biased,
+        x, w, bias, y, w_start, table, row_starts, missing_rows, missing_columns, targets, groups,
+        filters, terms, pixels, area, out_w, image_step, group_step, column_step, plane, step_w,
+        down, across, parts, part_steps, part_size, biased,
     ):  # fmt: skip
         """y[part, n, group*filters + f, pixel] = the sum over a part of the terms."""
         memory = cuda.shared.array(size, real)
@@ -108,18 +160,19 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
         part = batch - group * parts
         begin = part * part_steps
         end = min(begin + part_steps, terms)
-        area = out_h * out_w
         q = column0 + thread % in_line * x_wide
-        first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
-        if q < pixels:
-            image = div32(q, area)
-            at = q - image * area
-            i = div32(at, out_w)
-            j = at - i * out_w
-            first_of += image * image_step
-            base = np.int32(i * row_step + j * column_step)
-            missing = np.int32(missing_rows[i] | missing_columns[j])
-        source = offset(x, first_of)
+        first_of, base, missing = seen_from(
+            q,
+            pixels,
+            area,
+            out_w,
+            image_step,
+            column_step,
+            row_starts,
+            missing_rows,
+            missing_columns,
+        )
+        source = offset(x, first_of + group * group_step)
         left = offset(w, w_start + group * filters * terms)
         row, column = origin_of(thread)
         shared = pointer_to(memory)
@@ -142,16 +195,11 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
         held = pointer_to(cuda.local.array(count, real))
         spread(held, sums)
         channels = groups * filters
-        target = offset(y, part * part_size + (group * filters + row0 + row) * plane + first)
+        target = offset(y, part * part_size + (group * filters + row0 + row) * plane)
         for jj in range(0, thread_columns, y_wide):
             q = column0 + column + jj // run * column_gap + jj % run
             if q < pixels:
-                image = div32(q, area)
-                at = q - image * area
-                spot = image * channels * plane + at
-                if y_wide == 1:
-                    i = div32(at, out_w)
-                    spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
+                spot = target_of(q, area, out_w, channels * plane, step_w, targets)
                 for ii in range(thread_rows):
                     r = ii // run * row_gap + ii % run
                     if row0 + row + r < filters:
@@ -200,27 +248,13 @@ def filter_tiles(tile: Tile, gy_wide: int):
             else:
                 spread(to, no_run(0.0))
 
-    def fetch_right(
-        held, x, table, missing_rows, missing_columns, column, pixel, end, area, out_w, image_step,
-        group_at, row_step, column_step, thread,
-    ):  # fmt: skip
-        q = pixel + thread % steps
-        base, missing = np.int32(0), np.int32(ALL)
-        if q < end:
-            image = div32(q, area)
-            at = q - image * area
-            i = div32(at, out_w)
-            j = at - i * out_w
-            group_at += image * image_step
-            base = np.int32(i * row_step + j * column_step)
-            missing = np.int32(missing_rows[i] | missing_columns[j])
-        source = offset(x, group_at)
+    def fetch_right(held, x, table, base, missing, column, thread):
         first = column + thread // steps
         right = 0
         for u in range(right_held):
             term = table[first + u * right_apart]
             inside = missing & np.int32(term >> 32) == 0
-            held[u] = source[pick(inside, np.int32(base + (term & LOWER) - HALF), np.int32(0))]
+            held[u] = x[pick(inside, np.int32(base + (term & LOWER) - HALF), np.int32(0))]
             right |= pick(inside, 1 << u, 0)
         return right
 
@@ -230,9 +264,8 @@ def filter_tiles(tile: Tile, gy_wide: int):
             to[u * right_apart] = pick(right >> u & 1 != 0, held[u], 0.0)
 
     def spread_over_filters(
-        gy, x, gw, table, missing_rows, missing_columns, groups, filters, terms, pixels, area,
-        out_w, gy_step, image_step, group_step, row_step, column_step, down, across, parts,
-        part_steps,
+        gy, x, gw, table, row_starts, missing_rows, missing_columns, groups, filters, terms, pixels,
+        area, out_w, image_step, group_step, column_step, gy_step, down, across, parts, part_steps,
     ):  # fmt: skip
         """gw[part, group*filters + f, term] = the sum over a part of the pixels."""
         memory = cuda.shared.array(size, real)
@@ -247,7 +280,7 @@ def filter_tiles(tile: Tile, gy_wide: int):
         begin = part * part_steps
         end = min(begin + part_steps, pixels)
         left = offset(gy, group * filters * area)
-        base = group * group_step  # of the group's first channel
+        right = offset(x, group * group_step)
         row, column = origin_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
@@ -257,10 +290,12 @@ def filter_tiles(tile: Tile, gy_wide: int):
             seen = 0
             if ahead < end:
                 fetch_left(left_local, left, row0, filters, ahead, end, area, gy_step, thread)
-                seen = fetch_right(
-                    right_local, x, table, missing_rows, missing_columns, column0, ahead, end,
-                    area, out_w, image_step, base, row_step, column_step, thread,
+                first_of, base, missing = seen_from(
+                    ahead + thread % steps, end, area, out_w, image_step, column_step, row_starts,
+                    missing_rows, missing_columns,
                 )  # fmt: skip
+                source = offset(right, first_of)
+                seen = fetch_right(right_local, source, table, base, missing, column0, thread)
             if step >= begin:
                 here = offset(shared, now)
                 sums = multiply(sums, offset(here, row), offset(here, right_at + column))

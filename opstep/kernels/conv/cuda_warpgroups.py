@@ -27,7 +27,6 @@ from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import (
     as_f32,
     commit_copies,
-    copy_async16,
     cuda,
     div32,
     pointer_to,
@@ -74,7 +73,8 @@ def convolve_blocks(
     starts, origin_of = operand_offsets(tile, True, True), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
-    finish = _finisher(tile, y_wide, ending, last)
+    by_pixels = finisher(tile.columns, tile.threads, tile.sums_pitch, y_wide, ending)
+    by_filters = pixel_finisher(tile, y_wide, ending)
     assert lines % 8 == 0, "a thread keeps to its place in a swizzled line"
 
     def copy_pixels(
@@ -101,8 +101,8 @@ def convolve_blocks(
     def convolve(
         x, w, bias, y, w_start, row_first, row_gap, column_first, column_gap, rows_seen,
         columns_seen, groups, filters, channels, line, steps, pixels, height, width, stride_h,
-        stride_w, out_h, out_w, plane, plane_w, step_h, step_w, first, down, across, parts,
-        part_steps, part_size, biased, rest,
+        stride_w, area, out_w, plane, step_w, targets, down, across, parts, part_steps, part_size,
+        biased, rest,
     ):  # fmt: skip
         """y[part, n, group*filters + f, pixel] = the sum over a part of the steps."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
@@ -121,7 +121,6 @@ def convolve_blocks(
         taps, pixel_step = rows_seen * columns_seen, np.int32(groups * channels)
         begin = part * part_steps
         end = min(begin + part_steps, steps)
-        area = out_h * out_w
         mine = pick(few, 0, thread % pieces * wide)  # of the channels of a block
         for u in range(held):
             q = pixel0 + thread // pieces + u * lines
@@ -196,243 +195,17 @@ def convolve_blocks(
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
         channel = group * filters + filter0
-        finish(
-            y, part * part_size + first, whole, bias, pixel0, pixels, area, out_w,
-            groups * filters, plane, plane_w, step_h, step_w, rows, biased, channel, rest,
-        )  # fmt: skip
+        if last:
+            by_pixels(
+                y, part * part_size + pixel0 * groups * filters + channel, whole,
+                offset(bias, channel), min(tile_rows, pixels - pixel0), rows, groups * filters,
+                biased, pixel0, channel, rest,
+            )  # fmt: skip
+        else:
+            by_filters(
+                offset(y, part * part_size), whole, bias, pixel0, pixels, area, out_w,
+                groups * filters * plane, plane, step_w, targets, min(tile_rows, rows), biased,
+                channel, rest,
+            )  # fmt: skip
 
     return convolve
-
-
-@cache
-def _finisher(tile: WarpTile, y_wide: int, ending: Ending | None, last: bool):
-    """Puts a tile's sums where they go, from element `begin` of y on: `rows` filters from `channel`
-    on, of `filters` in all.
-    """
-    tile_rows = tile.rows
-    by_pixels = finisher(tile.columns, tile.threads, tile.sums_pitch, y_wide, ending)
-    by_filters = pixel_finisher(tile, y_wide, ending)
-
-    def finish_last(
-        y, begin, sums, bias, pixel0, pixels, area, out_w, filters, plane, plane_w, step_h, step_w,
-        rows, biased, channel, rest,
-    ):  # fmt: skip
-        by_pixels(
-            y, begin + pixel0 * filters + channel, sums, offset(bias, channel),
-            min(tile_rows, pixels - pixel0), rows, filters, biased, pixel0, channel, rest,
-        )  # fmt: skip
-
-    def finish(
-        y, begin, sums, bias, pixel0, pixels, area, out_w, filters, plane, plane_w, step_h, step_w,
-        rows, biased, channel, rest,
-    ):  # fmt: skip
-        by_filters(
-            offset(y, begin), sums, bias, pixel0, pixels, area, out_w, filters * plane, plane,
-            plane_w, step_h, step_w, min(tile_rows, rows), biased, channel, rest,
-        )  # fmt: skip
-
-    return finish_last if last else finish
-
-
-@cache
-def plane_copier(extent: int, threads: int, wide: int):
-    """(shared, source, limit, here, index, area, thread): starts this thread's part of copying
-    `extent` planes, a line each, `LINE` pixels of each, `wide` of one image at a time; the thread's
-    own are `index` further, or zeros unless they are `here`. Planes from `limit` on are others'.
-    """
-    pieces = LINE // wide
-    lines = threads // pieces  # at once
-    copy = Intrinsic("copy_async", 2 * wide)
-    assert lines % 8 == 0, "a thread keeps to its place in a swizzled line"
-
-    def copy_planes(shared, source, limit, here, index, area, thread):
-        line, at = thread // pieces, thread % pieces * wide
-        to = offset(shared, chunk_offset(line, at // 8) + at % 8)
-        for u in range(extent // lines):
-            inside = here & (np.int32(line + u * lines) < limit)
-            copy(offset(to, u * lines * LINE), source, index, inside)
-            index = np.int32(index + lines * area)
-
-    return copy_planes
-
-
-@cache
-def spread_over_blocks(tile: WarpTile, gy_wide: int, x_wide: int, bf16: bool):
-    """The kernel for gradients of filters, by tiles of filters by blocks of 64 channels, each seen
-    at one place under the filter: sums over all pixels. So many pixels of a plane of gy are copied
-    at once, and of x, if filters see one pixel; where it is one, they have channels last.
-    """
-    threads, stages, stage, right_at = tile.threads, tile.stages, tile.stage, tile.right_at
-    tile_rows, columns = tile.rows, tile.columns // LINE
-    lines = threads // 8  # pixels that are looked at together, by eight threads each
-    held = LINE // lines
-    numbers = 3 * held
-    pieces = LINE // max(gy_wide, 4)  # none are copied where it is 1
-    copy_left = plane_copier(tile_rows, threads, max(gy_wide, 4))
-    copy_right = plane_copier(tile.columns, threads, max(x_wide, 4))
-    multiply, settled = tile.product(gy_wide > 1, x_wide > 1, bf16), tile.settled()
-    starts, origin_of = operand_offsets(tile, gy_wide > 1, x_wide > 1), sums_origin(tile)
-    zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
-    put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
-    assert x_wide in (1, gy_wide)
-
-    def copy_step(
-        shared, gy, x, cursor, first, end, rows, inner, places, downs, acrosses, further, height,
-        width, area, out_h, out_w, images_on, rows_on, columns_on, gy_step, x_step, gy_line, line,
-        stride_h, stride_w, thread,
-    ):  # fmt: skip
-        """Copies the step from pixel `first` on, and moves what the thread keeps to the next one,
-        so many images, rows and columns on: `cursor`, a pixel and where its image begins in gy and
-        x, for planes; `places` for lines.
-        """
-        if gy_wide > 1:
-            q = np.int32(first + thread % pieces * gy_wide)
-            row = np.int32(thread // pieces * area)
-            at = np.int32(cursor[0] + cursor[1] + row)
-            copy_left(shared, gy, rows, q < end, at, area, thread)
-            if x_wide > 1:
-                at = np.int32(cursor[0] + cursor[2] + row)
-                copy_right(offset(shared, right_at), x, inner, q < end, at, area, thread)
-            pixel = np.int32(cursor[0] + rows_on * out_w + columns_on)
-            over = np.int32(pixel >= area)
-            cursor[0] = np.int32(pixel - over * area)
-            cursor[1] = np.int32(cursor[1] + (images_on + over) * gy_step)
-            cursor[2] = np.int32(cursor[2] + (images_on + over) * x_step)
-        at = np.int32(thread % 8 * 8)
-        to = offset(shared, chunk_offset(thread // 8, thread % 8))
-        for u in range(held):
-            q = np.int32(first + thread // 8 + u * lines)
-            if gy_wide == 1:
-                for b in range(tile_rows // LINE):
-                    there = (q < end) & (np.int32(b * LINE + at) < rows)
-                    index = np.int32(q * gy_line + b * LINE + at)
-                    copy_async16(offset(to, (b * LINE + u * lines) * LINE), gy, index, there)
-            if x_wide == 1:
-                image, i, j = places[3 * u], places[3 * u + 1], places[3 * u + 2]
-                top, side = np.int32(i * stride_h), np.int32(j * stride_w)
-                base = np.int32(((image * height + top) * width + side) * line)
-                top = pick(q < end, top, np.int32(NOWHERE))
-                for b in range(columns):
-                    row = np.uint32(np.int32(top + downs[b]))
-                    column = np.uint32(np.int32(side + acrosses[b]))
-                    inside = (row < np.uint32(height)) & (column < np.uint32(width))
-                    index = np.int32(base + further[b])
-                    copy_async16(
-                        offset(to, right_at + (b * LINE + u * lines) * LINE), x, index, inside
-                    )
-                j = np.int32(j + columns_on)
-                over = np.int32(j >= out_w)
-                i = np.int32(i + rows_on + over)
-                places[3 * u + 2] = np.int32(j - over * out_w)
-                over = np.int32(i >= out_h)
-                places[3 * u + 1] = np.int32(i - over * out_h)
-                places[3 * u] = np.int32(image + images_on + over)
-
-    def spread_blocks(
-        gy, x, gw, row_first, row_gap, column_first, column_gap, rows_seen, columns_seen, groups,
-        filters, channels, pixels, height, width, out_h, out_w, stride_h, stride_w, down, across,
-        parts, part_steps,
-    ):  # fmt: skip
-        """gw[part, group*filters + f, c, place] = the sum over a part of the pixels."""
-        shared = pointer_to(cuda.shared.array(0, _BITS))
-        downs = pointer_to(cuda.local.array(columns, _WHOLE))
-        acrosses = pointer_to(cuda.local.array(columns, _WHOLE))
-        further = pointer_to(cuda.local.array(columns, _WHOLE))
-        places = pointer_to(cuda.local.array(numbers, _WHOLE))  # an image, a row, a column each
-        cursor = pointer_to(cuda.local.array(3, _WHOLE))
-        thread = cuda.threadIdx.x
-        batch = div32(cuda.blockIdx.x, down * across)
-        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
-        row0, block0 = tile_row * tile_rows, tile_column * columns
-        group = div32(batch, parts)
-        part = batch - group * parts
-        begin = part * part_steps
-        end = np.int32(min(begin + part_steps, pixels))
-        taps, line = rows_seen * columns_seen, np.int32(groups * channels)
-        mine = thread % 8 * 8  # of the channels of a block
-        for b in range(columns):
-            block = div32(block0 + b, taps)
-            tap = block0 + b - block * taps
-            r = div32(tap, columns_seen)
-            row = row_first + r * row_gap
-            column = column_first + (tap - r * columns_seen) * column_gap
-            acrosses[b] = np.int32(column)
-            further[b] = np.int32((row * width + column) * line + block * LINE + mine)
-            downs[b] = np.int32(pick(block * LINE + mine < channels, row, NOWHERE))
-        area = np.int32(out_h * out_w)
-        images_on = np.int32(div32(LINE, area))
-        rows_on = np.int32(div32(LINE - images_on * area, out_w))
-        columns_on = np.int32(LINE - images_on * area - rows_on * out_w)
-        for u in range(held):
-            q = begin + thread // 8 + u * lines
-            image = div32(q, area)
-            i = div32(q - image * area, out_w)
-            places[3 * u], places[3 * u + 1] = np.int32(image), np.int32(i)
-            places[3 * u + 2] = np.int32(q - image * area - i * out_w)
-        gy_line = np.int32(groups * filters)
-        gy_step, x_step = np.int32(gy_line * area), np.int32(line * area)
-        q = begin + thread % pieces * gy_wide
-        image = div32(q, area)
-        cursor[0] = np.int32(q - image * area)
-        cursor[1], cursor[2] = np.int32(image * gy_step), np.int32(image * x_step)
-        height, width, out_h, out_w = (
-            np.int32(height), np.int32(width), np.int32(out_h), np.int32(out_w)
-        )  # fmt: skip
-        stride_h, stride_w = np.int32(stride_h), np.int32(stride_w)
-        filter0 = group * filters + row0
-        rows, inner = np.int32(filters - row0), np.int32(channels - block0 * LINE)
-        left = stored_bits(offset(gy, filter0 * pick(gy_wide > 1, area, 1)))
-        channel0 = group * channels + pick(x_wide > 1, block0 * LINE, 0)
-        right = stored_bits(offset(x, channel0 * pick(x_wide > 1, area, 1)))
-        left_start, right_start = starts(thread)
-        right_start += right_at
-        sums = zeros(0.0)
-        to, ahead = 0, np.int32(begin)
-        for _ in range(stages - 1):
-            if ahead < end:
-                copy_step(
-                    offset(shared, to), left, right, cursor, ahead, end, rows, inner, places, downs,
-                    acrosses, further, height, width, area, out_h, out_w, images_on, rows_on,
-                    columns_on, gy_step, x_step, gy_line, line, stride_h, stride_w, thread,
-                )  # fmt: skip
-            commit_copies()
-            ahead = np.int32(ahead + LINE)
-            to += stage
-        at = 0
-        for _ in range(begin, end, LINE):
-            arrived()
-            cuda.syncthreads()
-            here = offset(shared, at)
-            sums = multiply(sums, offset(here, left_start), offset(here, right_start))
-            if ahead < end:
-                copy_step(
-                    offset(shared, to), left, right, cursor, ahead, end, rows, inner, places, downs,
-                    acrosses, further, height, width, area, out_h, out_w, images_on, rows_on,
-                    columns_on, gy_step, x_step, gy_line, line, stride_h, stride_w, thread,
-                )  # fmt: skip
-            commit_copies()
-            ahead = np.int32(ahead + LINE)
-            sums = settled(sums)
-            to = at
-            at += stage
-            if at == stages * stage:
-                at = 0
-        cuda.syncthreads()
-        whole = as_f32(shared)
-        row, column = origin_of(thread)
-        put_sums(offset(whole, row * sums_pitch + column), sums)
-        cuda.syncthreads()
-        for b in range(columns):
-            block = div32(block0 + b, taps)
-            tap = block0 + b - block * taps
-            c = block * LINE + thread % LINE
-            if c < channels:
-                first, apart = thread // LINE, threads // LINE
-                row = part * groups * filters + filter0 + first
-                to, at = offset(gw, (row * channels + c) * taps + tap), first * sums_pitch
-                for _ in range(first, min(tile_rows, rows), apart):
-                    to[0] = whole[at + b * LINE + thread % LINE]
-                    to = offset(to, apart * channels * taps)
-                    at += apart * sums_pitch
-
-    return spread_blocks

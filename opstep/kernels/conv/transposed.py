@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 
@@ -34,8 +35,7 @@ def gather_back(gy: Arg, w: Arg, bias, gx: Arg, views: tuple[Window, ...], group
     met = [v.phases(n) for v, n in zip(views, gx.shape[2:], strict=True)]
     if any(len(m) < min(v.stride, n) for m, v, n in zip(met, views, gx.shape[2:], strict=True)):
         launches.append(only_bias(bias, gx))
-    for phase in product(*(m.items() for m in met)):
-        picked = _taps([over for _, over in phase], w.shape[2:])
+    for picked, geometry in phases_of(views, w.shape[2:], gx.shape[2:]):
         turned = Scratch(w.dtype, groups * channels * filters * len(picked))
         launches.append(
             Launch(
@@ -47,7 +47,6 @@ def gather_back(gy: Arg, w: Arg, bias, gx: Arg, views: tuple[Window, ...], group
         )
         odd.size += groups * channels
         phases += 1
-        geometry = _phase_geometry(views, phase, gx.shape[2:])
         launches.append(correlate(gy, turned, bias, gx, groups, geometry, buffer))
     if gx.dtype.is_float and gy.size:
         args = sizes(gy, w, bias, gx, views)
@@ -59,6 +58,17 @@ def gather_back(gy: Arg, w: Arg, bias, gx: Arg, views: tuple[Window, ...], group
             )
         )
     return launches
+
+
+def phases_of(
+    views: tuple[Window, ...], kernel: tuple[int, ...], sizes: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], Geometry]]:
+    """Of each phase that receives anything: the elements of a filter that it receives through, and
+    where its pixels look in gy.
+    """
+    met = (v.phases(n).items() for v, n in zip(views, sizes, strict=True))
+    for phase in product(*met):
+        yield _taps([over for _, over in phase], kernel), _phase_geometry(views, phase, sizes)
 
 
 def _taps(places, kernel) -> tuple[int, ...]:

@@ -10,19 +10,16 @@ from math import prod
 from typing import NamedTuple
 
 from opstep.kernels.matmul.cuda_gemm_simt import adding, multiply_integers, tiled
-from opstep.kernels.matmul.cuda_gemm_tensor_cores import align_lines, tensor_tiled
+from opstep.kernels.matmul.cuda_gemm_tensor_cores import tensor_tiled
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, WARPGROUPS, cheapest, of_halves
-from opstep.kernels.matmul.cuda_gemm_vector import THREADS, WARPS, dots, weighted
 from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
 from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_epilogue import Unfinished, ending_of
 from opstep.runtime.device.cuda.compiling.target import architecture
-from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Scratch
 
-_VECTOR_BLOCKS = 1024  # that are wanted for a product with a vector
+THREADS = 256  # of a block of what is no tile
 _RESIDENT = 2048  # threads that a multiprocessor should hold, times the bytes of an element
-_WORTH_ALIGNING = 1 << 27  # multiplications, with an operand that cannot be read in wide loads
-_VECTOR_PARTS = 128  # of its sums, at most
 
 
 class Operand(NamedTuple):
@@ -66,10 +63,12 @@ def product(
     bias: Arg | None = None,
     c_pitch: int = 0,
     c_batch: tuple[int, ...] = (),
+    zeros: tuple[Arg | None, Arg | None] = (None, None),
 ) -> list[Grid]:
     """Launches for c = a·b (+ a bias for each column): matrices [m, k] and [k, n], as many as
     `shape` counts. With `c_pitch` that many elements lie between rows of c, whose columns are
-    contiguous, and as `c_batch` says between matrices; else c is whole.
+    contiguous, and as `c_batch` says between matrices; else c is whole. `zeros`: zero points of
+    bytes.
     """
     if not c.size:
         return []
@@ -79,21 +78,31 @@ def product(
         c_pitch, c_batch = n, dense
     shape, a_batch, b_batch, c_batch = _merged(shape, a.batch, b.batch, c_batch)
     if not c.dtype.is_float:
+        a_zero, b_zero = zeros
+        shifted = (a_zero is not None) + 2 * (b_zero is not None)
         return [
             Grid(
                 *(multiply_integers, a.array, b.array, bias or a.array, c),
-                *(shape, a_batch, b_batch, c_batch, len(shape), m, n, k),
+                *(
+                    a_zero or a.array,
+                    b_zero or b.array,
+                    shape,
+                    a_batch,
+                    b_batch,
+                    c_batch,
+                    len(shape),
+                    m,
+                    n,
+                    k,
+                ),
                 *(a.row, a.column, b.row, b.column, c_pitch, c.size, bias is not None),
+                *(shifted, b_zero is not None and b_zero.rank > 0),
                 grid=-(-c.size // THREADS),
                 block=THREADS,
             )
         ]
     left = _operand(a.array, a.row, a.column, a_batch, m, k)
     right = _operand(b.array, b.column, b.row, b_batch, n, k)
-    if m == 1 and whole:
-        return _with_vector(left, right, c, shape, bias, 1)
-    if n == 1 and whole:
-        return _with_vector(right, left, c, shape, bias, 0)
     return _tiled(left, right, Result(c, c_pitch, c_batch, whole), shape, bias)
 
 
@@ -117,68 +126,18 @@ def _merged(shape, *strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, columns))
 
 
-def _with_vector(
-    x: Operand, matrix: Operand, c: Arg | Scratch, shape, bias: Arg | None, bias_step: int
-) -> list[Grid]:
-    """A vector by the lines of a matrix, or their sum weighted by it."""
-    count, k, batches = matrix.extent, matrix.terms, prod(shape)
-    most = min(8, 16 // _itemsize(matrix.array))
-    wide = matrix.wide(most)
-    if matrix.along:
-        wide = min(wide, x.wide(most) if x.along else 1)
-        team = _team(k // wide, count * batches)
-        lines, terms, kernel = THREADS // team, 4 * team * wide, dots(wide, team)
-    else:
-        lines, terms, kernel = 32 * wide, 16 * WARPS, weighted(wide)
-    blocks = -(-count // lines)
-    parts = max(1, min(_VECTOR_PARTS, _VECTOR_BLOCKS // (blocks * batches), k // terms))
-    part_steps = -(-k // (parts * terms)) * terms if k else terms
-    parts = max(1, -(-k // part_steps))
-    target = c if parts == 1 else Scratch(c.dtype, parts * c.size)
-    launches = [
-        Grid(
-            *(kernel, x.array, matrix.array, bias or x.array, target),
-            *(shape, x.batch, matrix.batch, len(shape), count, 1 if x.along else x.pitch),
-            *(matrix.pitch, blocks, parts, part_steps, k, bias_step),
-            bias is not None and parts == 1,
-            grid=blocks * parts * batches,
-            block=THREADS,
-        )
-    ]
-    if parts > 1:
-        launches.append(added(target, bias, c, count, count if bias_step else 1, parts))
-    return launches
-
-
-def _team(loads: int, lines: int) -> int:
-    """Threads that share a line: fewer for short ones and for many."""
-    if loads <= 64:
-        return 8
-    return 32 if lines > 1024 else THREADS
-
-
-def _itemsize(array: Arg | Scratch) -> int:
-    """Bytes of an element in memory."""
-    return array.stored.itemsize
-
-
 def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list[Grid]:
     m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
     c = out.array
-    halves = _halves(a.array, b.array)
+    halves = halves_of(a.array, b.array)
     ending, by_row, rest = None, False, ()
     paces = of_halves() if halves else PLAIN[c.dtype.itemsize]
     tile, parts = cheapest(paces, m, n, k, count, out.contiguous)
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
     parts = max(1, -(-k // part_steps))
     down, across = -(-m // tile.rows), -(-n // tile.columns)
-    launches: list[Grid] = []
-    extents, unused = (), a.array
     if isinstance(tile, WarpTile):
-        if m * n * k * count >= _WORTH_ALIGNING:
-            a, b = _aligned(a, shape, launches), _aligned(b, shape, launches)
         wide = (a.wide(8) > 1, b.wide(8) > 1, out.wide(n, 4))
-        extents = (a.extent, b.extent)
         if parts == 1 and out.contiguous:
             ending, rest = ending_of(c, n, 1)
             if ending is None:
@@ -193,18 +152,18 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
         batch = tuple(parts * step for step in out.batch)
         out = Result(Scratch(c.dtype, parts * c.size), n, batch, True)
     fused = bias is not None and parts == 1
-    launches.append(
+    launches = [
         Grid(
-            *(kernel, a.array, b.array, bias or unused, out.array),
+            *(kernel, a.array, b.array, bias or a.array, out.array),
             *(shape, a.batch, b.batch, out.batch, len(shape), m, n, k),
-            *(*extents, a.pitch, b.pitch, out.pitch, down, across, parts, part_steps, fused),
+            *(a.pitch, b.pitch, out.pitch, down, across, parts, part_steps, fused),
             *rest,
             grid=down * across * parts * count,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
             blocks=_together(tile),
         )
-    )
+    ]
     if parts > 1:
         launches.append(added(out.array, bias, c, m * n, n, parts))
     return launches
@@ -217,32 +176,7 @@ def _together(tile: Tile | WarpTile) -> int:
     return next(pace.together for pace in WARPGROUPS if pace.tile == tile) if tile.warpgroups else 0
 
 
-def _aligned(x: Operand, shape: tuple[int, ...], launches: list[Grid]) -> Operand:
-    """The operand with lines that can be read in wide loads: itself, or a copy that a launch
-    makes.
-    """
-    if x.wide(8) > 1 or len(shape) > 1 or not isinstance(x.array, (Arg, Held)):
-        return x
-    lines, length = (x.extent, x.terms) if x.along else (x.terms, x.extent)
-    step = x.batch[0] if shape else 0
-    matrices = prod(shape) if step else 1
-    padded = -(-length // 8) * 8
-    copied = Scratch(x.array.stored, matrices * lines * padded)
-    size = copied.size // 8
-    launches.append(
-        Grid(
-            *(align_lines, x.array, copied, lines, length, x.pitch, step, padded, padded // 8),
-            size,
-            grid=-(-size // THREADS),
-            block=THREADS,
-        )
-    )
-    batch = (lines * padded if step else 0,) if shape else ()
-    extent, terms = (x.extent, padded) if x.along else (padded, x.terms)
-    return Operand(copied, x.along, padded, batch, extent, terms)
-
-
-def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
+def halves_of(a: Arg | Scratch, b: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
     alike = a.stored is b.stored and a.stored.is_half
     return a.stored.name if alike and architecture() >= 80 else ""

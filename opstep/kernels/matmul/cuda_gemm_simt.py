@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
+
 from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
 from opstep.kernels.matmul.products import batch_offset
 from opstep.kernels.pointwise.cuda_epilogue import Ending, finishing
@@ -147,19 +149,23 @@ def adding(ending: Ending | None, by_channel: bool = False):
 
 
 def multiply_integers(
-    a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_row, a_step,
-    b_step, b_column, c_pitch, size, biased,
+    a, b, bias, c, a_zero, b_zero, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k,
+    a_row, a_step, b_step, b_column, c_pitch, size, biased, shifted, each_zero,
 ):  # fmt: skip
-    """c = a·b (+ a bias for each column), modulo the result's range: a thread an element."""
+    """c = a·b (+ a bias for each column), modulo the result's range: a thread an element. Bytes are
+    taken less their zero points, if they are `shifted`; b may have one for `each` column.
+    """
     i = cuda.grid(1)
     if i < size:
         matrix, at = i // (m * n), i % (m * n)
         row, column = at // n, at % n
         left = offset(a, batch_offset(matrix, rank, batch_shape, a_strides) + row * a_row)
         right = offset(b, batch_offset(matrix, rank, batch_shape, b_strides) + column * b_column)
-        total = 0
+        a_off = np.int64(a_zero[0]) if shifted & 1 else np.int64(0)
+        b_off = np.int64(b_zero[column * each_zero]) if shifted & 2 else np.int64(0)
+        total = np.int64(0)
         for step in range(k):
-            total += left[step * a_step] * right[step * b_step]
+            total += (left[step * a_step] - a_off) * (right[step * b_step] - b_off)
         if biased:
             total += bias[column]
         out = offset(c, batch_offset(matrix, rank, batch_shape, c_strides))

@@ -26,13 +26,11 @@ from opstep.runtime.device.cuda.compiling.names import (
     cuda,
     div32,
     pointer_to,
-    store8,
     stored_bits,
 )
 from opstep.runtime.device.source import Intrinsic
 
 _BITS = np.dtype(np.uint16)
-gather8 = Intrinsic("gather", 8)
 
 
 @cache
@@ -150,12 +148,10 @@ def tensor_tiled(
     )
 
     def multiply_halves(
-        a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_extent,
-        b_extent, a_pitch, b_pitch, c_pitch, down, across, parts, part_steps, biased, rest,
+        a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_pitch,
+        b_pitch, c_pitch, down, across, parts, part_steps, biased, rest,
     ):  # fmt: skip
-        """c[batch, part] = a·b over a part of the terms (+ a bias for each column); memory has
-        `extent` rows of a, columns of b.
-        """
+        """c[batch, part] = a·b over a part of the terms (+ a bias for each column)."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
         thread = cuda.threadIdx.x
         batch = div32(cuda.blockIdx.x, down * across)
@@ -171,7 +167,7 @@ def tensor_tiled(
         right = offset(b, matrix_offset(matrix, rank, batch_shape, b_strides))
         left = stored_bits(offset(left, row0 * left_row + begin * left_step))
         right = stored_bits(offset(right, column0 * right_column + begin * right_step))
-        rows, columns, terms = a_extent - row0, b_extent - column0, end - begin
+        rows, columns, terms = m - row0, n - column0, end - begin
         left_start, right_start = starts(thread)
         right_start += right_at
         sums = zeros(0.0)
@@ -217,21 +213,3 @@ def tensor_tiled(
         )  # fmt: skip
 
     return multiply_halves
-
-
-def align_lines(source, target, lines, length, pitch, step, padded, chunks, size):
-    """Lines of halves to where they begin at 16 bytes, with zeros behind them: a thread eight
-    neighbours, of `size` in all; `step` elements lie between matrices of `lines`.
-    """
-    unit = cuda.grid(1)
-    if unit < size:
-        line = div32(unit, chunks)
-        at = (unit - line * chunks) * 8
-        matrix = div32(line, lines)
-        bits = stored_bits(offset(source, matrix * step + (line - matrix * lines) * pitch))
-        held = pointer_to(cuda.local.array(8, _BITS))
-        for e in range(8):
-            held[e] = np.uint16(0)
-            if at + e < length:
-                held[e] = bits[at + e]
-        store8(target, line * padded + at, gather8(held))

@@ -7,11 +7,12 @@ from math import prod
 import numpy as np
 
 from opstep.kernels.matmul.cuda_bytes import FEWEST, exact_products, laid_bytes
+from opstep.kernels.matmul.cuda_gemm import product as product_on_gpu
 from opstep.kernels.matmul.matmul import matmul, matrices_of, product
 from opstep.kernels.matmul.packed import each_of, flip_of, per_word, word, words_of
 from opstep.kernels.matmul.products import Side, batch_offset
 from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, offset, pack_rows
-from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
+from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, i8, i32, u8
@@ -110,13 +111,9 @@ class matmul_integer(Op):
             exact = exact_products(left, right, y, shape, lines, m, n, k)
             if exact is not None:
                 return exact
-        steps = (*((1, m) if transpose_a else (k, 1)), *((1, k) if transpose_b else (n, 1)))
-        return Launch(
-            *(multiply_bytes, a, b, a_zero or a, b_zero or b, y, shape, *strides, len(shape)),
-            *(m, n, k, *steps, a_zero is not None, *each_of(b_zero)),
-            units=y.size,
-            cuda=thread_a_unit,
-        )
+        left = Side(a, *((1, m) if transpose_a else (k, 1)), strides[0])
+        right = Side(b, *((1, k) if transpose_b else (n, 1)), strides[1])
+        return product_on_gpu(left, right, y, shape, m, n, k, zeros=(a_zero, b_zero))
 
     def flops(a, b, a_zero, b_zero, *, transpose_a, transpose_b):
         return matmul.flops(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
@@ -214,26 +211,3 @@ def take_off(
             if b_shifted:
                 b_off = b_zero[j * each_zero]
             out[j] -= (b_off + moved) * row + a_off * (right[j] - k * b_off)
-
-
-def multiply_bytes(
-    a, b, a_zero, b_zero, y, shape, a_strides, b_strides, rank, m, n, k, a_row, a_step, b_step,
-    b_column, a_shifted, b_shifted, each_zero, lo, hi,
-):  # fmt: skip
-    """y plainly, an element a unit."""
-    for unit in range(lo, hi):
-        j = unit % n
-        i = unit // n % m
-        batch = unit // (m * n)
-        left = offset(a, batch_offset(batch, rank, shape, a_strides) + i * a_row)
-        right = offset(b, batch_offset(batch, rank, shape, b_strides) + j * b_column)
-        a_off = 0
-        if a_shifted:
-            a_off = np.int64(a_zero[0])
-        b_off = 0
-        if b_shifted:
-            b_off = np.int64(b_zero[j * each_zero])
-        total = 0
-        for step in range(k):
-            total += (left[step * a_step] - a_off) * (right[step * b_step] - b_off)
-        y[unit] = total

@@ -7,11 +7,12 @@ library is loaded before the first pair is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
-from opstep.runtime.device.cuda.compiling.names import cuda, load4, mod32, store4
-from opstep.runtime.device.launch import Arg, Call, Grid
+from opstep.runtime.device.cuda.compiling.names import cuda, mod32, pointer_to, real, spread
+from opstep.runtime.device.launch import Arg, Call, Grid, Held
+from opstep.runtime.device.source import Intrinsic
 
 Ways = Iterator[tuple[str, Callable[[], list | None]]]
 ALIGNMENT = 64  # bytes, of every tensor: see `plan.packing`
@@ -87,54 +88,30 @@ def _one_stride(
 # --- bias -----------------------------------------------------------------------------------------
 
 
-def add_bias(bias: Arg, y: Arg, channels: int, plane: int) -> Grid:
+def add_bias(bias: Arg, y: Arg | Held, channels: int, plane: int) -> Grid:
     """y[..., c, p] += bias[c] in place, for `plane` elements of each channel."""
-    vector = 4 if (channels if plane == 1 else plane) % 4 == 0 else 1
-    kernel = {
-        (True, 4): add_to_columns4,
-        (True, 1): add_to_columns,
-        (False, 4): add_to_planes4,
-        (False, 1): add_to_planes,
-    }[plane == 1, vector]
-    width, rows = (channels, y.size // channels) if plane == 1 else (plane, y.size // plane)
-    width //= vector
-    block = min(_THREADS, 32 * -(-width // 32))
-    return Grid(kernel, y, bias, channels, width, grid=(rows, -(-width // block)), block=block)
+    width, along = (channels, True) if plane == 1 else (plane, False)
+    wide = 1 if width % 4 else 4
+    block = min(_THREADS, 32 * -(-width // (32 * wide)))
+    grid = (y.size // width, -(-width // (block * wide)))
+    return Grid(adding_bias(wide, along), y, bias, channels, width, grid=grid, block=block)
 
 
-def add_to_planes4(y, bias, channels, width):
-    """Rows of 4*width elements, a channel each."""
-    row = cuda.blockIdx.x
-    i = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
-    if i < width:
-        b = bias[mod32(row, channels)]
-        at = 4 * (row * width + i)
-        y0, y1, y2, y3 = load4(y, at)
-        store4(y, at, (y0 + b, y1 + b, y2 + b, y3 + b))
+@cache
+def adding_bias(wide: int, along: bool):
+    """The kernel for rows of elements, so many at once: of a channel each, or `along` all of
+    them.
+    """
+    load, store, gather = (Intrinsic(name, wide) for name in ("load", "store", "gather"))
 
+    def add_to_rows(y, bias, channels, width):
+        row = cuda.blockIdx.x
+        i = (cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x) * wide
+        if i < width:
+            held = pointer_to(cuda.local.array(wide, real))
+            spread(held, load(y, row * width + i))
+            for e in range(wide):
+                held[e] += bias[i + e if along else mod32(row, channels)]
+            store(y, row * width + i, gather(held))
 
-def add_to_planes(y, bias, channels, width):
-    """Rows of `width` elements, a channel each."""
-    row = cuda.blockIdx.x
-    i = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
-    if i < width:
-        y[row * width + i] += bias[mod32(row, channels)]
-
-
-def add_to_columns4(y, bias, channels, width):
-    """Rows of 4*width elements, each of another channel."""
-    row = cuda.blockIdx.x
-    i = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
-    if i < width:
-        at = 4 * (row * width + i)
-        y0, y1, y2, y3 = load4(y, at)
-        b0, b1, b2, b3 = load4(bias, 4 * i)
-        store4(y, at, (y0 + b0, y1 + b1, y2 + b2, y3 + b3))
-
-
-def add_to_columns(y, bias, channels, width):
-    """Rows of `width` elements, each of another channel."""
-    row = cuda.blockIdx.x
-    i = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
-    if i < width:
-        y[row * width + i] += bias[i]
+    return add_to_rows

@@ -5,7 +5,6 @@ memory where it should be in registers.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from opstep.kernels.conv import cuda_blocks
 from opstep.runtime.device.cuda.compiling import compiler
@@ -24,31 +23,16 @@ class Like:
         self.shape = shape
 
 
-CASES = {
-    "forward": ("conv2d", [Like(2, 64, 8, 8), Like(128, 64, 3, 3)], {}),
-    "filters": (
-        "conv2d_weight_grad", [Like(2, 128, 8, 8), Like(2, 64, 10, 10)], {"kernel": (3, 3)}
-    ),
-    "filters, odd planes": (
-        "conv2d_weight_grad", [Like(2, 128, 7, 7), Like(2, 64, 9, 9)], {"kernel": (3, 3)}
-    ),
-    "filters of a pixel": (
-        "conv2d_weight_grad", [Like(2, 128, 8, 8), Like(2, 64, 8, 8)], {"kernel": (1, 1)}
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_blocks_take_warp_groups(monkeypatch, case):
-    name, operands, attrs = CASES[case]
+def test_halves_take_warp_groups(monkeypatch):
     tile = next(t for t in cuda_blocks.TOGETHER if (t.rows, t.columns) == (128, 128))
-    monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_: (tile, 1))
-    op = OPS[name]
-    step, stored, results = one_step(op, operands, complete(op, attrs))
+    monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_, **given: (tile, 1))
+    op = OPS["conv2d"]
+    operands: list = [Like(2, 64, 8, 8), Like(128, 64, 3, 3)]
+    step, stored, results = one_step(op, operands, complete(op, {}))
     with targeting("sm_90"):
         launches, _ = Lowering(step, (*stored, *results)).prepared()
     kernels = [compiler.to_ptx(p.kernel, "sm_90")[0] for p in launches if isinstance(p, Prepared)]
     assert len(kernels) == len(launches)
-    assert sum(ptx.count("wgmma.mma_async") for ptx in kernels) == tile.steps // 16
+    assert kernels[-1].count("wgmma.mma_async") == tile.steps // 16
     assert "cp.async.cg" in kernels[-1]
     assert not any("ld.local" in ptx for ptx in kernels)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.kernels.conv import cuda_blocks
+from opstep.kernels.conv import cuda_blocks, cuda_conv
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.launch import Arg
@@ -15,6 +15,17 @@ from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import TensorType, bf16
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+PACES = cuda_conv._paces
+
+
+@pytest.fixture(autouse=True)
+def tensor_cores(monkeypatch):
+    """Halves take them, though few filters would not."""
+    monkeypatch.setattr(
+        cuda_conv, "_paces", lambda x, halves: cuda_conv._HALVES if halves else PACES(x, "")
+    )
+
 
 # shapes of x, w and attributes: tiles that are not full in any direction, masks, rows written apart
 FORWARD = {
@@ -59,6 +70,14 @@ def test_forward(case, dtype):
 def test_filters_of_one_pixel_are_products_of_halves(x, w):
     rng = np.random.default_rng(9)
     check("conv2d", [given(rng, shape, "bf16") for shape in (x, w)], {}, "bf16")
+
+
+@pytest.mark.parametrize("case", ["few filters", "one filter"])
+def test_few_filters_of_halves_take_tiles_of_f32(monkeypatch, case):
+    monkeypatch.setattr(cuda_conv, "_paces", PACES)
+    x, w, attrs = FORWARD[case]
+    rng = np.random.default_rng(14)
+    check("conv2d", [given(rng, shape, "bf16") for shape in (x, w, w[:1])], attrs, "bf16")
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f16"])
@@ -217,9 +236,32 @@ def test_places_far_apart_are_not_for_blocks(gap, padding, size):
 @pytest.mark.slow
 @pytest.mark.parametrize("tile", cuda_blocks.TOGETHER, ids=lambda t: f"{t.rows}x{t.columns}")
 def test_blocks_of_all_tiles(monkeypatch, tile):
-    monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_: (tile, 2))
-    for case in ("forward", "forward, three channels", "filters, pieces of four"):
+    monkeypatch.setattr(cuda_blocks, "cheapest", lambda *_, **given: (tile, 2))
+    for case in ("forward", "forward, three channels"):
         in_blocks(case, "f16")
+
+
+VOLUMES = {  # op, shapes, attributes
+    "forward": ("conv3d", [(2, 3, 4, 5, 6), (20, 3, 3, 3, 2), (20,)], {"padding": [1, 0, 2]}),
+    "forward, groups": (
+        "conv3d", [(1, 4, 5, 4, 6), (36, 2, 2, 3, 3)], {"groups": 2, "stride": [2, 1, 2]}
+    ),
+    "images": ("conv3d_input_grad", [(1, 4, 3, 3, 4), (4, 18, 2, 3, 3)],
+               {"size": (6, 5, 9), "stride": [2, 2, 2], "padding": [0, 1, 0]}),
+    "filters": ("conv3d_weight_grad", [(2, 20, 3, 4, 4), (2, 6, 4, 4, 4)],
+                {"kernel": (2, 3, 3), "padding": [0, 1, 1]}),
+    "a long filter": (
+        "conv3d", [(1, 2, 3, 4, 12), (4, 2, 12, 11, 10)], {"padding": [6, 5, 5]}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", VOLUMES)
+def test_volumes(case, dtype):
+    op, shapes, attrs = VOLUMES[case]
+    rng = np.random.default_rng(13)
+    check(op, [given(rng, shape, dtype) for shape in shapes], attrs, dtype)
 
 
 TRANSPOSED = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from random_convolutions import cases, off
 
-from opstep.kernels.conv import volumes
 from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
@@ -17,9 +16,7 @@ def test_on_the_cpu():
 
 
 @pytest.mark.parametrize("seed, case, dtype", cases(16, 3), ids=str)
-def test_volumes_simulated(seed, case, dtype, monkeypatch):
-    """Some of them by turns."""
-    monkeypatch.setattr(volumes, "_ROOM", 1 << 12 if seed % 2 else volumes._ROOM)
+def test_volumes_simulated(seed, case, dtype):
     with targeting("sm_90" if seed % 3 else "sm_80"):
         assert off(simulator.execute, case, dtype, seed) <= 1
 

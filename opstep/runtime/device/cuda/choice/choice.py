@@ -38,6 +38,7 @@ APART_US = 4.0
 TURN_US = 2.0  # microseconds that it takes to turn images, besides
 BYTES_TURNED = 1_500_000  # of them in a microsecond
 WORTH_A_TRIAL = 1 << 26  # floating-point operations: what has fewer takes a few microseconds
+WORTH_READING = 1 << 22  # bytes of an operand
 
 Types = tuple[TensorType | None, ...]
 """Of a step's operands, as they are stored (None: absent), then of its results."""
@@ -205,9 +206,13 @@ class Chooser:
 
 
 def _small(step: Step) -> bool:
-    """Whether a library would gain nothing: its kernels are made for large work."""
+    """Whether a library would gain nothing: its kernels are made for large work, or for much memory
+    that is read once.
+    """
     flops = step.op.flops(*step.operand_types, **step.attrs)
-    return isinstance(flops, int) and flops < WORTH_A_TRIAL
+    sizes: list[Any] = [t.nbytes for t in step.operand_types if t is not None]  # concrete
+    much = max(sizes, default=0) >= WORTH_READING
+    return isinstance(flops, int) and flops < WORTH_A_TRIAL and not much
 
 
 def _digest(ours: Iterable[Candidate]) -> str:
