@@ -10,7 +10,7 @@ import numpy as np
 
 from opstep.kernels.move.copying import as_carrier, copy_block
 from opstep.kernels.move.cuda_triangles import triangle
-from opstep.kernels.pointwise.cuda_cast import as_bits
+from opstep.kernels.pointwise.conversions import as_bits
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.rules.axes import axes_of, strides_of

@@ -14,11 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_cast import as_numbers
-from opstep.kernels.pointwise.cuda_elementwise import COLUMN, EACH, ONE, ROW, SAME, ways_of
-from opstep.kernels.pointwise.cuda_fused import element_text, guarded, loaded, walks_of
+from opstep.kernels.pointwise.conversions import as_numbers
+from opstep.kernels.pointwise.cuda_elementwise import (
+    COLUMN,
+    ONE,
+    ROW,
+    SAME,
+    begun,
+    guarded,
+    loaded,
+    walked,
+    walks_of,
+    ways_of,
+)
+from opstep.kernels.pointwise.cuda_fused import element_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
-from opstep.kernels.pointwise.fused import Element, indented, layout_of
+from opstep.kernels.pointwise.fused import Element, layout_of
+from opstep.kernels.pointwise.loops import indented
 from opstep.runtime.device.builtin import atomic_add, offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to
 from opstep.runtime.device.cuda.recording.counters import LANES, Kind
@@ -56,17 +68,14 @@ def is_measured(given: Sequence[Arg], body: Body, registers: Sequence[int]) -> b
     small = args[len(body.operands)].size < LIMIT
     alike = all(16 // body.types[r].itemsize == width for r in registers)
     few = len(registers) <= MOST_MEASURED
-    return small and alike and few and EACH not in _ways(args, body, width)
+    layout = layout_of(args, body)
+    ways = {SAME, ONE, ROW, COLUMN}.issuperset(ways_of(layout, width))
+    return small and alike and few and ways
 
 
 def width_of(body: Body) -> int:
     """Elements of a vector: those of 16 bytes of the widest type."""
     return 16 // max(t.itemsize for t in body.types)
-
-
-def _ways(args: Sequence[Arg], body: Body, width: int) -> tuple[str, ...]:
-    layout = layout_of(args, body)
-    return ways_of(layout.shape, layout.strides, width)
 
 
 def launch_measured(given: Sequence[Arg], body: Body, registers: tuple[int, ...]) -> Grid:
@@ -77,7 +86,7 @@ def launch_measured(given: Sequence[Arg], body: Body, registers: tuple[int, ...]
     args = tuple(as_numbers(a) for a in given)
     size, width = args[len(body.operands)].size, width_of(body)
     layout = layout_of(args, body)
-    ways = ways_of(layout.shape, layout.strides, width)
+    ways = ways_of(layout, width)
     walks, steps = walks_of(layout, ways)
     *sizes, inner = layout.shape
     where = (inner, tuple(sizes), len(sizes), *steps) if steps else ()
@@ -104,8 +113,7 @@ def _kernel(body: Body, registers: tuple[int, ...], ways: tuple[str, ...], walks
         scope |= {"cells": CELLS * len(registers)}
         for m, r in enumerate(registers):
             scope |= {f"{what}{m}": f for what, f in _functions(element.types[r]).items()}
-        text = element_text(element, ways)
-        scope["element"] = from_text(text, f"{name} element", "element", scope)
+        scope["element"] = element_of(element, name)
         text = _Text(element, len(body.results), len(registers), ways, walks, width).kernel()
         _kernels[key] = pinned("f64")(from_text(text, name, "measured", scope))
         _kernels[key].__name__ = "fused with statistics"
@@ -130,8 +138,8 @@ def _functions(dtype: DType) -> dict[str, Any]:
 
 
 class _Text:
-    """That of a kernel: (*operands, *results, a 0, size, span, counts, moments, limits, inner,
-    sizes, count, *strides of operands that repeat)
+    """That of a kernel: (*operands, *results, a 0, size, span, counts, moments, limits, *what
+    `walked` names)
     """
 
     def __init__(self, element: Element, stored: int, measured: int, ways, walks, width: int):
@@ -146,11 +154,9 @@ class _Text:
 
     def kernel(self) -> str:
         ways, body = self.ways, self.element.body
-        repeats = max(self.walks, default=-1) >= 0
         head = [f"x{k}" for k in range(len(ways))] + [f"y{q}" for q in range(self.stored)]
         head += ["zero", "n", "span", "counts", "moments", "limits"]
-        if repeats:
-            head += ["inner", "sizes", "count", *(f"s{w}" for w in range(max(self.walks) + 1))]
+        head += walked(max(self.walks, default=-1) + 1)
         lines = [
             "columns = pointer_to(cuda.shared.array(0, np.int32))",
             "thread = np.int64(cuda.threadIdx.x)",
@@ -211,7 +217,7 @@ class _Text:
         for q in range(self.stored):
             values = self._elements(q)
             line = f"store(y{q}, at{u}, {values})" if width > 1 else f"y{q}[at{u}] = {values}[0]"
-            lines += guarded(self.element.body, q, line)
+            lines += guarded(self.element.updates[q], line)
         return lines + self._counted(u)
 
     def _counted(self, u: int) -> list[str]:
@@ -241,7 +247,7 @@ class _Text:
         if not self.walked:
             return []
         lines = [f"row = div32({at}, inner)", f"column = {at} - row * inner"]
-        return lines + [f"q{w} = spot(row, sizes, s{w}, count)" for w in self.walked]
+        return lines + [f"q{w} = {begun(w)}" for w in self.walked]
 
     def _elements(self, q: int) -> str:
         return f"({', '.join(f'o{e}[{q}]' for e in range(self.width))},)"
@@ -253,7 +259,7 @@ class _Text:
         given = [places[ways[k]].format(k=k, w=self.walks[k]) for k in self.needed]
         lines.append(f"o = element({', '.join([*given, 'zero'])})")
         for q in range(self.stored):
-            lines += guarded(self.element.body, q, f"y{q}[i] = o[{q}]")
+            lines += guarded(self.element.updates[q], f"y{q}[i] = o[{q}]")
         for m in range(self.measured):
             lines.append(f"w{m} = value{m}(o[{self.stored + m}])")
             lines.append(f"atomic_add(columns{m}, place{m}(w{m}, lane), 1)")

@@ -12,9 +12,10 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.math.cuda_fast import faster
-from opstep.kernels.pointwise.broadcast import broadcast_shape, collapse, locate
+from opstep.kernels.pointwise.broadcast import broadcast_shape
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
-from opstep.runtime.device.launch import Clamp, Launch
+from opstep.kernels.pointwise.loops import looped
+from opstep.runtime.device.launch import Clamp
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import DTYPES, boolean, f32, f64
 from opstep.runtime.transforms.builder import Builder, Var
@@ -27,6 +28,7 @@ class Unary(Op):
     """One operand. Numeric attributes reach `scalar` behind x, in the order declared."""
 
     inplace = (0,)
+    as_stored = True
     alone: tuple[str, ...] = ()  # element types in which compilers make no vectors of `scalar`
 
     def infer(x, **attrs):
@@ -48,9 +50,8 @@ class Unary(Op):
     @classmethod
     def cpu(cls, x, y, **attrs):
         f, numbers = cls.function(x, **attrs)
-        kernel = unary_loop(f, cls.name, len(numbers))
         clamp = cls.clamp(x.dtype, **attrs) if x.dtype in (f32, f64) else None
-        return Launch(kernel, x, y, *numbers, units=y.size, each=True, clamp=clamp)
+        return looped(f, cls.name, (x,), y, numbers, clamp)
 
     @classmethod
     def cuda(cls, x, y, **attrs):
@@ -65,6 +66,7 @@ class Binary(Op):
     """Two operands that broadcast."""
 
     inplace = (0, 1)
+    as_stored = True
     alone: tuple[str, ...] = ()  # as in `Unary`
 
     def infer(a, b):
@@ -81,7 +83,7 @@ class Binary(Op):
 
     @classmethod
     def cpu(cls, a, b, y):
-        return launch_binary(binary_loop(cls.function(a), cls.name), a, b, y)
+        return looped(cls.function(a), cls.name, (a, b), y)
 
     @classmethod
     def cuda(cls, a, b, y):
@@ -115,34 +117,6 @@ def same(x):
     return x
 
 
-def launch_binary(kernel: Callable, a, b, y) -> Launch:
-    """A kernel of `binary_loop` over operands that broadcast to y."""
-    layout = collapse(y.shape, (a.shape, b.shape))
-    where = (layout.shape, *layout.strides, len(layout.shape))
-    return Launch(kernel, a, b, y, *where, units=y.size, each=True)
-
-
-@cache
-def unary_loop(f: Callable, name: str, attributes: int = 0) -> Callable:
-    """A kernel (x, y, *attributes, lo, hi) that applies `f` to each element."""
-
-    def plain(x, y, lo, hi):
-        for i in range(lo, hi):
-            y[i] = f(x[i])
-
-    def with_one(x, y, p, lo, hi):
-        for i in range(lo, hi):
-            y[i] = f(x[i], p)
-
-    def with_two(x, y, p, q, lo, hi):
-        for i in range(lo, hi):
-            y[i] = f(x[i], p, q)
-
-    kernel = (plain, with_one, with_two)[attributes]
-    kernel.__name__ = name
-    return kernel
-
-
 @cache
 def guarded_loop(near: Callable, exact: Callable, reach: float, name: str) -> Callable:
     """A kernel (x, y, lo, hi) of `near` where |x| <= reach, of `exact` (which may not vectorise)
@@ -161,46 +135,6 @@ def guarded_loop(near: Callable, exact: Callable, reach: float, name: str) -> Ca
             else:
                 for i in range(start, stop):
                     y[i] = near(x[i])
-
-    kernel.__name__ = name
-    return kernel
-
-
-@cache
-def binary_loop(f: Callable, name: str) -> Callable:
-    """A kernel over a `Layout`: rows of the last axis, each one of three loops of unit stride."""
-
-    def kernel(a, b, y, sizes, a_strides, b_strides, rank, lo, hi):
-        n = sizes[rank - 1]
-        rows = sizes[rank - 2]
-        a_step = a_strides[rank - 1]
-        b_step = b_strides[rank - 1]
-        i = lo
-        while i < hi:
-            row = i // n
-            j = i - row * n
-            plane = row // rows
-            row -= plane * rows
-            p = locate(plane, sizes, a_strides, rank - 2) + row * a_strides[rank - 2] + j * a_step
-            q = locate(plane, sizes, b_strides, rank - 2) + row * b_strides[rank - 2] + j * b_step
-            stop = min(hi, (plane + 1) * rows * n)
-            while i < stop:
-                count = min(n - j, stop - i)
-                if b_step == 0:
-                    one = b[q]
-                    for k in range(count):
-                        y[i + k] = f(a[p + k], one)
-                elif a_step == 0:
-                    one = a[p]
-                    for k in range(count):
-                        y[i + k] = f(one, b[q + k])
-                else:
-                    for k in range(count):
-                        y[i + k] = f(a[p + k], b[q + k])
-                p += a_strides[rank - 2] - j * a_step
-                q += b_strides[rank - 2] - j * b_step
-                i += count
-                j = 0
 
     kernel.__name__ = name
     return kernel

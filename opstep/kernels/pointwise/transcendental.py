@@ -274,6 +274,7 @@ class _Wave(Unary):
     """sin and cos: the vectorised body for the arguments of daily life, the C library's far out."""
 
     faults = WAVE
+    as_stored = False
 
     @classmethod
     def cpu(cls, x, y):
