@@ -5,16 +5,14 @@ As initialisers of params and states they get `shape` and `dtype` from the decla
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_elementwise import elementwise
+from opstep.kernels.move.copying import filled
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.rules.axes import around, axis_of, volume
-from opstep.kernels.rules.literals import check_value
+from opstep.kernels.rules.literals import bits_of, check_value
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.ir.dims import Dim
@@ -22,22 +20,9 @@ from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
 
-def put(y, value, lo, hi):
-    for i in range(lo, hi):
-        y[i] = value
-
-
-def put_all(y: Arg, value: int | float) -> Launch:
-    """Fills y, of any dtype, with one value; halves by their bits."""
-    if y.dtype.is_half:
-        value = int(np.array(value).astype(y.dtype.numpy).view(np.uint16))
-    elif y.dtype.is_float:
-        value = float(value)
-    else:
-        value = int(value != 0) if y.dtype.kind == "b" else int(value)
-    return Launch(
-        put, y, value, units=y.size, cuda=partial(elementwise, same, "put", (), y, (value,))
-    )
+def put_all(y: Arg, value: int | float) -> list[Launch]:
+    """Fills y, of any dtype, with one value."""
+    return filled(y, bits_of(value, y.dtype))
 
 
 class Creation(Op):

@@ -15,7 +15,7 @@ from opstep.kernels.move.copying import (
     advance_odometer,
     as_carrier,
     counter_words,
-    fill_block,
+    filled,
     merged,
     odometer,
     set_odometer,
@@ -151,7 +151,7 @@ class gather_grad(Op):
         outer, n, inner = around(gx.shape, a)
         skipped = -1 if ignored is None else (ignored + n if ignored < 0 else ignored)
         steps, places = strides_of(index.shape), index.size
-        clear = fill_block(gx, 0, (gx.size,), (1,))
+        clear = filled(gx, 0)
         if not gx.size or not places:
             return clear
         target = cuda_segments.Target(

@@ -17,7 +17,7 @@ from opstep.kernels.move.copying import (
     as_carriers,
     copy_all,
     counter_words,
-    fill_block,
+    filled,
     merged,
     odometer,
     set_odometer,
@@ -121,11 +121,11 @@ class gather_elements_grad(Op):
         return one_by_one(add_elements, np.zeros(shape), index, gy, axis)
 
     def cpu(gy, index, gx, *, shape, axis):
-        clear = fill_block(gx, 0, (gx.size,), (1,))
+        clear = filled(gx, 0)
         return [*clear, *scattered(add_elements, gy, index, gx, axis)]
 
     def cuda(gy, index, gx, *, shape, axis):
-        clear = fill_block(gx, 0, (gx.size,), (1,))
+        clear = filled(gx, 0)
         return [*clear, *scattered(add_elements, gy, index, gx, axis, on_gpu=True)]
 
     def flops(gy, index, **attrs):

@@ -1,4 +1,4 @@
-"""Functions of groups of elementwise ops (`plan.fusing`), in which an op's result is a variable.
+"""Groups of elementwise ops (`plan.fusing`) as functions, in which an op's result is a variable.
 
 Each op is a function of scalars, `applied`, with all that its own launch would do around it: it
 converts operands to the type that it computes in, and the result to its own. Halves are variables
