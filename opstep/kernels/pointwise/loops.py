@@ -14,7 +14,7 @@ from opstep.kernels.pointwise.conversions import (
     to_bf16,
     to_f16,
 )
-from opstep.runtime.device.launch import Arg, Clamp, Launch
+from opstep.runtime.device.launch import Arg, Clamp, Launch, Seen
 from opstep.runtime.device.source import swaps
 from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, f32, i16
@@ -139,7 +139,7 @@ def launched(
     for way, strides, start in zip(ways_of(layout), layout.strides, layout.starts, strict=True):
         where += [strides, start] if way not in (SAME, ONE) else []
     where = [layout.shape, len(layout.shape), *where] if where else []
-    each = not any(layout.starts) and not any(APART in way for way in ways_of(layout))
+    each = not any(isinstance(a, Seen) for a in args)
     return Launch(kernel, *args, *where, units=units, grain=grain, each=each, clamp=clamp)
 
 
