@@ -46,9 +46,9 @@ def _merged(shape, padded, before, joins: bool) -> list[tuple[int, int, int, int
     """(extent of y, of x, elements before, stride in x) of each axis. Those without a border are
     merged with the one before, if that has none either, or `joins` says that it may have one.
     """
-    axes: list[tuple[int, int, int, int]] = []
+    axes: list[tuple[int, int, int, int]] = [(1, 1, 0, 0)]  # there is always a row
     for n, m, b, step in zip(shape, padded, before, strides_of(shape), strict=True):
-        if axes and b == 0 and n == m and (joins or axes[-1][:1] == axes[-1][1:2]):
+        if len(axes) > 1 and b == 0 and n == m and (joins or axes[-1][:1] == axes[-1][1:2]):
             rows, inner, first, _ = axes.pop()
             axes.append((rows * m, inner * n, first * n, step))
         else:
@@ -81,11 +81,13 @@ def source_of(mode: str) -> Callable:
 def row_source(mode: str, quotient: Callable) -> Callable:
     inside = source_of(mode)
 
-    def row_source(row, rank, table):
-        """The beginning in x of a row of y; below 0 for one in a border that has none."""
+    def row_source(row, count, rank, table):
+        """The beginning in x of a row of y, over the first `count` axes of `rank`; below 0 for one
+        in a border that has none.
+        """
         p = 0
-        for back in range(rank):
-            axis = rank - 1 - back
+        for back in range(count):
+            axis = count - 1 - back
             above = quotient(row, table[axis])
             at = inside(row - above * table[axis] - table[2 * rank + axis], table[rank + axis])
             if at < 0:
@@ -106,29 +108,40 @@ def border_of_rows(mode: str) -> Callable:
     onward = {"constant": 0, "edge": 0, "reflect": -1, "wrap": 1}[mode]  # in a border
 
     def pad(x, y, value, n, inner, first, rank, table, lo, hi):
+        k = rank - 1
         i = lo
         while i < hi:
             row = i // n
             column = i - row * n
-            stop = min(hi, i - column + n)
-            p = row_place(row, rank, table)
+            plane = row // table[k]
+            row -= plane * table[k]
+            corner = row_place(plane, k, rank, table)
+            stop = min(hi, (plane + 1) * table[k] * n)
             while i < stop:
-                at = column - first
-                step = onward
-                count = stop - i
-                if at < 0:
-                    count = min(-at, count)
-                elif at < inner:
-                    count = min(inner - at, count)
-                    step = 1
-                place = inside(at, inner) if p >= 0 else -1
-                if place >= 0:
-                    copy_segment(offset(x, p + place), step, offset(y, i), 1, count)
-                else:
-                    for k in range(i, i + count):
-                        y[k] = value
-                i += count
-                column += count
+                p = -1
+                if corner >= 0:
+                    at = inside(row - table[2 * rank + k], table[rank + k])
+                    p = corner + at * table[3 * rank + k] if at >= 0 else -1
+                end = min(stop, i - column + n)
+                while i < end:
+                    at = column - first
+                    step = onward
+                    count = end - i
+                    if at < 0:
+                        count = min(-at, count)
+                    elif at < inner:
+                        count = min(inner - at, count)
+                        step = 1
+                    place = inside(at, inner) if p >= 0 else -1
+                    if place >= 0:
+                        copy_segment(offset(x, p + place), step, offset(y, i), 1, count)
+                    else:
+                        for j in range(i, i + count):
+                            y[j] = value
+                    i += count
+                    column += count
+                row += 1
+                column = 0
 
     return pad
 
@@ -145,7 +158,7 @@ def border_of_vectors(width: int, mode: str) -> Callable:
         "if column == n:",
         "    column = 0",
         "    row += 1",
-        "    p = row_place(row, rank, table)",
+        "    p = row_place(row, rank, rank, table)",
     ]
     text = [
         "def pad(x, y, value, size, n, inner, first, rank, table):",
@@ -154,7 +167,7 @@ def border_of_vectors(width: int, mode: str) -> Callable:
         "        return",
         "    row = div32(at, n)",
         "    column = at - row * n",
-        "    p = row_place(row, rank, table)",
+        "    p = row_place(row, rank, rank, table)",
         f"    if at + {width} <= size:",
         *(f"        {line.format(k)}" for k in range(width) for line in element),
         f"        store(y, at, ({', '.join(f'v{k}' for k in range(width))},))",

@@ -15,7 +15,7 @@ from opstep.kernels.pointwise.conversions import (
     to_f16,
 )
 from opstep.runtime.device.launch import Arg, Clamp, Launch, Seen
-from opstep.runtime.device.source import swaps
+from opstep.runtime.device.source import pinned, swaps
 from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, f32, i16
 from opstep.runtime.plan.internal import takes_effect
@@ -25,6 +25,7 @@ SAME = "same"  # it has the result's elements
 ONE = "one"  # it has one element
 RUN = "run"  # one after the other, from where the row says
 FIXED = "fixed"  # one for the whole row
+BACK = "back"  # one before the other
 APART = "apart"  # so many elements apart
 
 
@@ -34,6 +35,7 @@ class Elements(Protocol):
     """
 
     scope: dict[str, Any]
+    types: Sequence[DType]  # of the registers
     numbers: tuple[str, ...]
     results: tuple[int, ...]  # the registers that are stored
     updates: tuple[bool, ...]  # which of them only where operand `status` says so
@@ -152,7 +154,7 @@ def ways_of(layout: Layout) -> tuple[str, ...]:
         elif not any(strides) and not start:
             ways.append(ONE)
         else:
-            ways.append({0: FIXED, 1: RUN}.get(strides[-1], APART))
+            ways.append({0: FIXED, 1: RUN, -1: BACK}.get(strides[-1], APART))
     return tuple(ways)
 
 
@@ -165,6 +167,8 @@ def kernel_of(elements: Elements, ways: tuple[str, ...], name: str, what: str) -
     """
     made = from_text("\n".join(_text(elements, ways)), what, "loop", elements.scope)
     made.__name__ = name
+    if any(t.is_half for t in elements.types):
+        pinned("f32")(made)  # what halves are computed in
     return swaps(made) if len(elements.results) > 1 else made
 
 
@@ -222,10 +226,10 @@ def _rows(elements: Elements, ways: Sequence[str], results: list[int]) -> list[s
         if ways[k] == FIXED:
             inner.append(f"r{k} = {elements.loaded(k, f'q{k}')}")
         else:
-            inner.append(f"at{k} = q{k} + j" + (f" * s{k}[rank - 1]" if ways[k] == APART else ""))
-            inner += [f"t{k} = s{k}[rank - 1]"] if ways[k] == APART else []
+            inner.append(f"t{k} = s{k}[rank - 1]")
+            inner.append(f"at{k} = q{k} + j * t{k}")
     inner.append("for k in range(count):")
-    places = {SAME: "i + k", RUN: "at{0} + k", APART: "at{0} + k * t{0}"}
+    places = {SAME: "i + k", RUN: "at{0} + k", BACK: "at{0} - k", APART: "at{0} + k * t{0}"}
     along = [
         f"r{k} = {elements.loaded(k, places[ways[k]].format(k))}" for k in own if ways[k] in places
     ]

@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+from opstep.kernels.math import cuda_fast
+from opstep.kernels.math.cuda_fast import for_gpu
 from opstep.kernels.math.fastmath import exp, log, log1p
 from opstep.kernels.math.float32 import erfinv32
 from opstep.kernels.math.float64 import lgamma32
@@ -61,6 +63,7 @@ class erfc(Unary):
         return (g.mul(grads[0], g.mul(bell, -2.0 / math.sqrt(math.pi))),)
 
 
+@for_gpu(cuda_fast.erfinv, cuda_fast.erfinv_of_half)
 @by_dtype(f32=erfinv32)
 def inverse_erf(x):
     """Giles's approximation (2010), refined by Newton's method."""

@@ -285,6 +285,7 @@ def _approximate(instruction: str):
 
 exp2_approx = _approximate("ex2")
 reciprocal_approx = _approximate("rcp")
+log2_approx = _approximate("lg2")
 
 
 def _exact(instruction: str):

@@ -180,6 +180,10 @@ def reciprocal_approx():
     return lambda x: np.float32(1) / np.float32(x)
 
 
+def log2_approx():
+    return lambda x: np.log2(np.float32(x))
+
+
 def exact_sum():
     return lambda a, b: a + b
 
