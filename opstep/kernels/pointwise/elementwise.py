@@ -1,13 +1,14 @@
-"""What elementwise families share: bases of declarations, and the loops that run a scalar function.
+"""What elementwise families share: bases of declarations.
 
 A declaration gives `scalar`, which computes one element in plain Python and `math`. Loops are made
-from it, once a function, and compiled for each element type.
+of it (`loops`, `cuda_elementwise`), and compiled for each element type. Without an `oracle` of its
+own, an op means what NumPy's function of its name does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 
 import numpy as np
 
@@ -24,23 +25,40 @@ EVERY_TYPE = tuple(DTYPES)
 INTEGERS = tuple(name for name, t in DTYPES.items() if t.is_integer)
 
 
-class Unary(Op):
-    """One operand. Numeric attributes reach `scalar` behind x, in the order declared."""
+def without_warnings(function: Callable) -> Callable:
+    """A NumPy function that says nothing of NaNs and infinities."""
 
-    inplace = (0,)
+    @wraps(function)
+    def oracle(*arrays, **attrs):
+        with np.errstate(all="ignore"):
+            return function(*arrays, **attrs)
+
+    return oracle
+
+
+class Elementwise(Op):
+    """Operands that broadcast, and a function of one element of each. Numeric attributes reach it
+    behind these, in the order declared.
+    """
+
     as_stored = True
     alone: tuple[str, ...] = ()  # element types in which compilers make no vectors of `scalar`
 
-    def infer(x, **attrs):
-        return x
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "signature" in cls.__dict__ and not hasattr(cls, "oracle"):
+            cls.oracle = staticmethod(without_warnings(getattr(np, cls.name)))
+
+    def infer(*operands, **attrs):
+        return operands[0].with_shape(broadcast_shape(*operands))
 
     @classmethod
-    def element(cls, x, **attrs):
-        return None if x.dtype.name in cls.alone else cls.function(x, **attrs)
+    def element(cls, *types, **attrs):
+        return None if types[0].dtype.name in cls.alone else cls.function(*types, **attrs)
 
     @classmethod
-    def function(cls, x, **attrs) -> tuple[Callable, list]:
-        """What computes an element of x's dtype, and the numbers that it takes behind x."""
+    def function(cls, *operands, **attrs) -> tuple[Callable, list]:
+        """What computes an element for operands of these types, and the numbers that it takes."""
         return cls.scalar, list(attrs.values())
 
     def clamp(dtype, **attrs) -> Clamp | None:
@@ -48,69 +66,42 @@ class Unary(Op):
         return None
 
     @classmethod
-    def cpu(cls, x, y, **attrs):
-        f, numbers = cls.function(x, **attrs)
-        clamp = cls.clamp(x.dtype, **attrs) if x.dtype in (f32, f64) else None
-        return looped(f, cls.name, (x,), y, numbers, clamp)
+    def cpu(cls, *args, **attrs):
+        *operands, y = args
+        f, numbers = cls.function(*operands, **attrs)
+        clamp = cls.clamp(y.dtype, **attrs) if y.dtype in (f32, f64) else None
+        return looped(f, cls.name, operands, y, numbers, clamp)
 
     @classmethod
-    def cuda(cls, x, y, **attrs):
-        f, numbers = cls.function(x, **attrs)
-        return elementwise(faster(f, x, y), cls.name, (x,), y, numbers)
+    def cuda(cls, *args, **attrs):
+        *operands, y = args
+        f, numbers = cls.function(*operands, **attrs)
+        f = faster(f, operands[0], y)
+        return elementwise(f, cls.name, operands, y, numbers) or cls.cpu(*args, **attrs)
 
-    def flops(x, **attrs):
-        return x.size
+    def flops(*operands, **attrs):
+        return operands[0].with_shape(broadcast_shape(*operands)).size
 
 
-class Binary(Op):
+class Unary(Elementwise):
+    """One operand."""
+
+    inplace = (0,)
+
+
+class Binary(Elementwise):
     """Two operands that broadcast."""
 
     inplace = (0, 1)
-    as_stored = True
-    alone: tuple[str, ...] = ()  # as in `Unary`
-
-    def infer(a, b):
-        return a.with_shape(broadcast_shape(a, b))
-
-    @classmethod
-    def element(cls, a, b):
-        return None if a.dtype.name in cls.alone else (cls.function(a), [])
-
-    @classmethod
-    def function(cls, a) -> Callable:
-        """What computes an element from two of a's dtype."""
-        return cls.scalar
-
-    @classmethod
-    def cpu(cls, a, b, y):
-        return looped(cls.function(a), cls.name, (a, b), y)
-
-    @classmethod
-    def cuda(cls, a, b, y):
-        return elementwise(cls.function(a), cls.name, (a, b), y) or cls.cpu(a, b, y)
-
-    def flops(a, b):
-        return a.with_shape(broadcast_shape(a, b)).size
 
 
-class Test(Unary):
-    """One operand, a bool for each element."""
+class Relation(Elementwise):
+    """A bool for each element, or pair of elements."""
 
-    inplace = ()
     grad = None
 
-    def infer(x):
-        return x.with_dtype(boolean)
-
-
-class Relation(Binary):
-    """Two operands that broadcast, a bool for each pair."""
-
-    inplace = ()
-    grad = None
-
-    def infer(a, b):
-        return a.with_shape(broadcast_shape(a, b)).with_dtype(boolean)
+    def infer(*operands):
+        return Elementwise.infer(*operands).with_dtype(boolean)
 
 
 def same(x):
