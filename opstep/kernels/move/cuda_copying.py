@@ -7,7 +7,7 @@ contiguous along another axis in the source than in the target goes through tile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, TensorType, f32
 
 THREADS = 256  # of a block
@@ -284,40 +285,15 @@ def tiles_kernel(side: int, width: int, carrier: str):
     return transpose
 
 
-def _put_down(width: int):
+def _put_down(width: int) -> Callable:
     """(tile, line, at, values): side by side in a line."""
-
-    def one(tile, line, at, v):
-        tile[line, at] = v[0]
-
-    def two(tile, line, at, v):
-        tile[line, at] = v[0]
-        tile[line, at + 1] = v[1]
-
-    def four(tile, line, at, v):
-        two(tile, line, at, v[:2])
-        two(tile, line, at + 2, v[2:])
-
-    def eight(tile, line, at, v):
-        four(tile, line, at, v[:4])
-        four(tile, line, at + 4, v[4:])
-
-    return {1: one, 2: two, 4: four, 8: eight}[width]
+    lines = [f"    tile[line, at + {k}] = v[{k}]" for k in range(width)]
+    text = "\n".join(["def put(tile, line, at, v):", *lines])
+    return from_text(text, f"put {width}", "put", {})
 
 
-def _gather(width: int):
+def _gather(width: int) -> Callable:
     """(tile, line, at) -> values below one another."""
-
-    def one(tile, line, at):
-        return (tile[line, at],)
-
-    def two(tile, line, at):
-        return tile[line, at], tile[line + 1, at]
-
-    def four(tile, line, at):
-        return two(tile, line, at) + two(tile, line + 2, at)
-
-    def eight(tile, line, at):
-        return four(tile, line, at) + four(tile, line + 4, at)
-
-    return {1: one, 2: two, 4: four, 8: eight}[width]
+    values = ", ".join(f"tile[line + {k}, at]" for k in range(width))
+    text = f"def take(tile, line, at):\n    return ({values},)"
+    return from_text(text, f"take {width}", "take", {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from opstep.kernels.pointwise.conversions import as_numbers
 from opstep.kernels.pointwise.cuda_elementwise import Task, loop
@@ -15,12 +15,12 @@ from opstep.runtime.plan.body import Body
 _tasks: dict[str, Task] = {}
 
 
-def launch_on_gpu(given: Sequence[Arg], body: Body) -> Grid | Launch:
+def launch_on_gpu(*given: Arg, body: Body) -> Grid | Launch:
     """A launch of the group; of more elements than its kernels count, one of the CPU's text."""
     count = len(body.operands)
     args = [as_numbers(a) for a in given]
     grid = loop(_task(body), args[:count], args[count:], (0,), layout_of(args, body))
-    return grid or launch(args, body, on_gpu=True)
+    return grid or launch(*args, body=body, on_gpu=True)
 
 
 def _task(body: Body) -> Task:

@@ -59,7 +59,7 @@ TOGETHER = 16  # elements whose sums are under way at once
 MOST_TOGETHER = 3  # tensors; of more, whose sums take more registers, two
 
 
-def is_measured(given: Sequence[Arg], body: Body, registers: Sequence[int]) -> bool:
+def is_measured(*given: Arg, body: Body, registers: Sequence[int]) -> bool:
     """Whether the group's kernel can take the statistics of all these registers. `given`: operands
     and results of the group, and more.
     """
@@ -78,12 +78,12 @@ def width_of(body: Body) -> int:
     return 16 // max(t.itemsize for t in body.types)
 
 
-def launch_measured(given: Sequence[Arg], body: Body, registers: tuple[int, ...]) -> Grid:
+def launch_measured(*given: Arg, body: Body, registers: tuple[int, ...]) -> Grid:
     """`given`: operands and results of the group, then what blocks leave of each register, one
     behind the other: counts, moments, limits (`recording.statistics.block_folder`).
     """
-    *given, counts, moments, limits = given
-    args = tuple(as_numbers(a) for a in given)
+    *plain, counts, moments, limits = given
+    args = tuple(as_numbers(a) for a in plain)
     size, width = args[len(body.operands)].size, width_of(body)
     layout = layout_of(args, body)
     ways = ways_of(layout, width)

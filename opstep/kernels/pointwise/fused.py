@@ -20,7 +20,7 @@ from opstep.kernels.math.cuda_fast import faster
 from opstep.kernels.pointwise.arithmetic import add, mul, square, sub
 from opstep.kernels.pointwise.broadcast import Layout, collapse
 from opstep.kernels.pointwise.conversions import computed, conversions, number_type
-from opstep.kernels.pointwise.loops import Stored, indented, kernel_of, launched, ways_of
+from opstep.kernels.pointwise.loops import Elements, indented, kernel_of, launched, ways_of
 from opstep.kernels.pointwise.selection import cast
 from opstep.runtime.device.cuda.compiling.names import (
     exact_difference,
@@ -117,7 +117,7 @@ def applied(parts: _Parts) -> Callable:
 # --- a group --------------------------------------------------------------------------------------
 
 
-class Element(Stored):
+class Element(Elements):
     """The text that computes one element of each result: lines, and what they refer to."""
 
     numbers = ("zero",)
@@ -160,7 +160,7 @@ def layout_of(args: Sequence[Arg], body: Body) -> Layout:
     return collapse(args[count].shape, args[:count], body.per_channel)
 
 
-def launch(args: Sequence[Arg], body: Body, on_gpu: bool) -> Launch:
+def launch(*args: Arg, body: Body, on_gpu: bool = False) -> Launch:
     """A launch of the loop; on a GPU, whose pointers convert halves, each unit is a thread's."""
     layout = layout_of(args, body)
     key = (body.text, ways_of(layout), on_gpu)  # as text: 0.0 and -0.0 are equal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from opstep.kernels.pointwise.broadcast import Layout, collapse, locate
 from opstep.kernels.pointwise.conversions import (
@@ -29,39 +29,16 @@ BACK = "back"  # one before the other
 APART = "apart"  # so many elements apart
 
 
-class Elements(Protocol):
-    """What computes one element of each result, as lines of text. Values are registers: those of
-    operands come first. `numbers` are parameters of the kernel that lines name.
+class Elements:
+    """What computes one element of each result, as lines of text. Values are registers, of these
+    `types`: those of operands come first. `results` are those that are stored; `updates` say which
+    of them only where operand `status` says so. Lines name what is in `scope`, and `numbers`, which
+    are parameters of the kernel.
     """
 
-    scope: dict[str, Any]
-    types: Sequence[DType]  # of the registers
     numbers: tuple[str, ...]
-    results: tuple[int, ...]  # the registers that are stored
-    updates: tuple[bool, ...]  # which of them only where operand `status` says so
-    status: int  # or -1
-
-    def needed(self, results: Sequence[int]) -> list[int]:
-        """The registers that these results depend on."""
-        ...
-
-    def loaded(self, k: int, place: str) -> str:
-        """Operand k's element at a place."""
-        ...
-
-    def stored(self, q: int, place: str) -> str:
-        """The line that stores result q."""
-        ...
-
-    def computed(self, registers: Sequence[int]) -> list[str]:
-        """The lines of these registers that are computed."""
-        ...
-
-
-class Stored:
-    """How elements of these types travel between memory and registers; `types` are those of all
-    registers, `results` those that are stored.
-    """
+    updates: tuple[bool, ...] = (False,)
+    status = -1
 
     def __init__(self, types: Sequence[DType], results: Sequence[int], on_gpu: bool):
         self.types = types
@@ -70,13 +47,21 @@ class Stored:
         helpers = (from_f16, from_bf16, to_f16, to_bf16, locate, takes_effect)
         self.scope: dict[str, Any] = {helper.__name__: helper for helper in helpers}
 
+    def needed(self, results: Sequence[int]) -> list[int]:
+        """The registers that these results depend on."""
+        raise NotImplementedError
+
+    def computed(self, registers: Sequence[int]) -> list[str]:
+        """The lines of these registers that are computed."""
+        raise NotImplementedError
+
     def loaded(self, k: int, place: str) -> str:
+        """Operand k's element at a place."""
         stored, word = self.types[k], f"x{k}[{place}]"
-        if not stored.is_half or self.on_gpu:
-            return word
-        return f"from_{stored.name}({word})"
+        return f"from_{stored.name}({word})" if stored.is_half and not self.on_gpu else word
 
     def stored(self, q: int, place: str) -> str:
+        """The line that stores result q."""
         register = self.results[q]
         stored, word = self.types[register], f"r{register}"
         if stored.is_half and not self.on_gpu:
@@ -84,10 +69,8 @@ class Stored:
         return f"y{q}[{place}] = {word}"
 
 
-class Single(Stored):
+class Single(Elements):
     """One function of scalars: `f` of an element of each operand, and of numbers."""
-
-    updates, status = (False,), -1
 
     def __init__(self, f: Callable, types: Sequence[DType], numbers: int):
         super().__init__(types, (len(types) - 1,), on_gpu=False)

@@ -14,7 +14,7 @@ It is the device that says which views its kernels take.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -231,23 +231,17 @@ class _Viewer:
         """The graph with these steps, and without what moves elements that nobody reads."""
         flat = self.flat
         read = set(flat.outputs)
-        kept: list[tuple[Step, int]] = []
-        kinds = flat.kinds.copy()
+        made: dict[int, list[tuple[Step, int]]] = {}
         for k in reversed(range(len(flat.steps))):
-            step, cost = flat.steps[k], flat.costs[k]
+            step = flat.steps[k]
             now = [] if k in self.gone else self.made.get(k, [step])
-            cost = max(1, cost // max(1, len(now)))
             if k < self.begin and moves(step):
                 now = [s for s in now if any(v in read for v in s.results)]
-            if (k in self.made or not now) and not step.op.reinterprets and k not in self.gone:
-                stored = {v for s in now for v in s.results}
-                for v in (v for v in step.results if v not in stored):
-                    kinds[flat.homes[v]] = "none"
-            for made in reversed(now):
-                read.update(v for v in (*made.operands, *made.touched) if v is not None)
-                kept.append((made, cost))
-        kept.reverse()
-        return replace(flat, steps=[s for s, _ in kept], costs=[c for _, c in kept], kinds=kinds)
+            for s in now:
+                read.update(v for v in (*s.operands, *s.touched) if v is not None)
+            if k in self.made or not now:
+                made[k] = [(s, max(1, flat.costs[k] // len(now))) for s in now]
+        return flat.replaced(made)
 
 
 def origins_of(flat: Flat, begin: int) -> dict[int, Origin]:
