@@ -1,6 +1,4 @@
-"""Elements of one type as numbers of another, in kernels: halves by their bits, as
-`device.convert` has them, but without a branch and in 32 bits, so that vectors stay short.
-"""
+"""Elements of one type as numbers of another, in kernels; see `device.convert`."""
 
 from __future__ import annotations
 
@@ -10,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
-from opstep.runtime.device.convert import limits_of, round_to_odd, shortened
+from opstep.runtime.device.convert import as_bf16, as_f16, limits_of, round_to_odd, shortened
 from opstep.runtime.device.cuda.compiling.names import through_bf16, through_f16
 from opstep.runtime.device.launch import CARRIERS, Arg, Seen
-from opstep.runtime.device.source import pinned
 from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, TensorType, bf16, f32, i32, i64
 
@@ -22,55 +18,6 @@ from opstep.runtime.ir.types import DType, TensorType, bf16, f32, i32, i64
 def computed(dtype: DType) -> DType:
     """What variables of this type are."""
     return f32 if dtype.is_half else dtype
-
-
-def from_f16(h):
-    rest = np.uint32(h & 0x7FFF)
-    number = bits_to_float(np.uint32(rest << 13)) * bits_to_float(np.uint32(0x77800000))
-    bits = np.uint32(float_to_bits(number))
-    bits = pick(rest >= 0x7C00, np.uint32(bits | 0x7F800000), bits)
-    return bits_to_float(np.uint32(bits | np.uint32(np.uint32(h & 0x8000) << 16)))
-
-
-def from_bf16(h):
-    return bits_to_float(np.uint32(np.uint32(h) << 16))
-
-
-@pinned("f32")
-def to_f16(v):
-    """The bits of a number that an f16 can hold."""
-    bits = np.uint32(float_to_bits(np.float32(v)))
-    size = np.uint32(bits & 0x7FFFFFFF)
-    found = np.uint32((size >> 13) - (112 << 10))
-    small = np.uint32(np.uint32(float_to_bits(bits_to_float(size) + 0.5)) - 0x3F000000)
-    found = pick(size < 0x38800000, small, found)
-    found = pick(size >= 0x7F800000, np.uint32((size >> 13) & 0x7FFF), found)
-    return np.uint16(found | np.uint32(np.uint32(bits >> 16) & 0x8000))
-
-
-def to_bf16(v):
-    return np.uint16(np.uint32(float_to_bits(np.float32(v))) >> 16)
-
-
-@pinned("f32")
-def as_f16(v):
-    """Rounded to what an f16 can hold."""
-    bits = np.uint32(float_to_bits(np.float32(v)))
-    size = np.uint32(bits & 0x7FFFFFFF)
-    found = np.uint32((size + 0xFFF + ((size >> 13) & 1)) & 0xFFFFE000)
-    # below the smallest normal: next to 0.5, the last bit of an f32 is 2**-24
-    small = np.uint32(float_to_bits((bits_to_float(size) + 0.5) - 0.5))
-    found = pick(size < 0x38800000, small, found)
-    found = pick(size >= 0x477FF000, np.uint32(0x7F800000), found)
-    found = pick(size > 0x7F800000, np.uint32(size | 0x400000), found)
-    return bits_to_float(np.uint32(found | (bits & 0x80000000)))
-
-
-def as_bf16(v):
-    bits = np.uint32(float_to_bits(np.float32(v)))
-    found = np.uint32((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000)
-    is_nan = np.uint32(bits & 0x7FFFFFFF) > 0x7F800000
-    return bits_to_float(pick(is_nan, np.uint32(bits | 0x400000), found))
 
 
 def odd(v):

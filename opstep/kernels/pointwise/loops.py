@@ -7,13 +7,8 @@ from functools import cache
 from typing import Any
 
 from opstep.kernels.pointwise.broadcast import Layout, collapse, locate
-from opstep.kernels.pointwise.conversions import (
-    conversions,
-    from_bf16,
-    from_f16,
-    to_bf16,
-    to_f16,
-)
+from opstep.kernels.pointwise.conversions import conversions
+from opstep.runtime.device.convert import from_bf16, from_f16, to_bf16, to_f16
 from opstep.runtime.device.launch import Arg, Clamp, Launch, Seen
 from opstep.runtime.device.source import pinned, swaps
 from opstep.runtime.device.texts import from_text
