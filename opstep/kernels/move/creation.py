@@ -43,10 +43,25 @@ def shaped(shape, dtype, at: str = "shape") -> TensorType:
     return TensorType(dtype, tuple(shape))
 
 
-class full(Creation):
-    """Every element is `value`."""
+class Constant(Creation):
+    """Base: every element is `value`, an attribute or the op's own."""
 
     alike = True
+    value = 0
+
+    @classmethod
+    def oracle(cls, *, shape, dtype, value=None):
+        kind = np.float64 if dtype.is_float else dtype.numpy
+        return np.full(shape, cls.value if value is None else value, kind)
+
+    @classmethod
+    def cpu(cls, y, *, shape, dtype, value=None):
+        return put_all(y, cls.value if value is None else value)
+
+
+class full(Constant):
+    """Every element is `value`."""
+
     signature = "full(*, shape: dims, value: number, dtype: dtype = f32)"
     formula = "value"
     source = "torch.full, torch.full_like, ONNX ConstantOfShape"
@@ -55,41 +70,22 @@ class full(Creation):
         check_value(value, dtype)
         return shaped(shape, dtype)
 
-    def oracle(*, shape, value, dtype):
-        return np.full(shape, value, np.float64 if dtype.is_float else dtype.numpy)
 
-    def cpu(y, *, shape, value, dtype):
-        return put_all(y, value)
-
-
-class zeros(Creation):
+class zeros(Constant):
     """Every element is 0 (false)."""
 
-    alike = True
     signature = "zeros(*, shape: dims, dtype: dtype = f32)"
     formula = "0"
     source = "torch.zeros, torch.zeros_like"
 
-    def oracle(*, shape, dtype):
-        return np.zeros(shape, np.float64 if dtype.is_float else dtype.numpy)
 
-    def cpu(y, *, shape, dtype):
-        return put_all(y, 0)
-
-
-class ones(Creation):
+class ones(Constant):
     """Every element is 1 (true)."""
 
-    alike = True
     signature = "ones(*, shape: dims, dtype: dtype = f32)"
     formula = "1"
     source = "torch.ones, torch.ones_like"
-
-    def oracle(*, shape, dtype):
-        return np.ones(shape, np.float64 if dtype.is_float else dtype.numpy)
-
-    def cpu(y, *, shape, dtype):
-        return put_all(y, 1)
+    value = 1
 
 
 def count_up(y, start, step, n, inner, lo, hi):
