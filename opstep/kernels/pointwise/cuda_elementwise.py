@@ -146,12 +146,6 @@ def walks_of(layout: Layout, ways: Sequence[str]) -> tuple[tuple[int, ...], list
     return tuple(walks), [part for walk in found for part in walk]
 
 
-def walked(count: int) -> list[str]:
-    """The parameters that say where so many walks go."""
-    names = [part.format(w) for w in range(count) for part in ("s{}", "t{}", "b{}")]
-    return ["inner", "sizes", "count", *names] if names else []
-
-
 def begun(w: int) -> str:
     """Where a walk enters a row."""
     return f"b{w} + spot(row, sizes, s{w}, count)"
@@ -165,91 +159,136 @@ _numbers = count()  # of texts
 
 @cache
 def _kernel(task: Task, ways: tuple[str, ...], walks: tuple[int, ...], width: int) -> Callable:
-    """(*operands, *results, *numbers, n, *what `walked` names)"""
+    """(*operands, *results, *numbers, n, inner, sizes, count, *(strides, step, start of walks))"""
     scope: dict[str, Any] = {"cuda": cuda, "div32": div32, "mod32": mod32, "spot": spot}
     scope |= {"load": Intrinsic("load", width), "store": Intrinsic("store", width)}
     scope |= {"element": task.element, "takes_effect": takes_effect}
-    text = "\n".join(_Text(task, ways, walks, width).lines())
+    text = "\n".join(Text(task, ways, walks, width).lines())
     made = from_text(text, f"{task.name} on CUDA {next(_numbers)}", "loop", scope)
     made.__name__ = task.name
     return made
 
 
-class _Text:
-    def __init__(self, task: Task, ways: tuple[str, ...], walks: tuple[int, ...], width: int):
+class Text:
+    """Lines of a kernel of a task, for operands that step in these ways."""
+
+    def __init__(self, task: Task, ways: Sequence[str], walks: Sequence[int], width: int):
         self.task, self.ways, self.walks, self.width = task, ways, walks, width
         self.places = sorted({walks[k] for k in task.needed if walks[k] >= 0})
 
     def lines(self) -> list[str]:
-        task, ways = self.task, self.ways
-        head = [f"x{k}" for k in range(task.operands)]
-        head += [f"y{q}" for q in range(len(task.guarded))]
-        head += [
-            *(f"p{k}" for k in range(task.numbers)),
-            "n",
-            *walked(max(self.walks, default=-1) + 1),
-        ]
-        lines = [f"at = cuda.grid(1) * {self.width}", "if at >= n:", "    return"]
-        lines += [f"one{k} = x{k}[0]" for k in task.needed if ways[k] == ONE]
-        if task.status >= 0:
-            lines.append(f"takes = takes_effect(x{task.status}[0])")
-        crossing = EACH in ways
-        if crossing:
+        """All of it; see `_kernel`."""
+        lines = [f"at = cuda.grid(1) * {self.width}", "if at >= n:", "    return", *self.begin()]
+        vector = [*self.same("at"), *self.others("at"), *self.computed(), *self.stored("at")]
+        if EACH in self.ways:
             lines += ["row = div32(at, inner)", "column = at - row * inner"]
             lines += ["rows = sizes[count - 1]", "inside = mod32(row, rows)"]
             lines += [f"q{w} = {begun(w)} + column * t{w}" for w in self.places]
-        if self.places and not crossing:
-            lines += self._vector()
+        if self.places and EACH not in self.ways:
+            lines += vector
         else:
-            single = [*self._single(), *(self._advance() if crossing else ())]
-            lines += [f"if at + {self.width} <= n:", *indented(self._vector())]
+            single = [*self.single("i"), *(self._advance() if EACH in self.ways else ())]
+            lines += [f"if at + {self.width} <= n:", *indented(vector)]
             lines += ["else:", "    for i in range(at, n):", *indented(single, 2)]
-        return [f"def loop({', '.join(head)}):", *indented(lines)]
+        return [f"def loop({', '.join(self.head(['n']))}):", *indented(lines)]
 
-    def _vector(self) -> list[str]:
-        """Loads, computes, stores; loads that need no place are under way before others."""
+    def head(self, more: Sequence[str]) -> list[str]:
+        """The parameters: some `more` stand behind the numbers."""
+        task = self.task
+        names = [*(f"x{k}" for k in range(task.operands)), *(f"y{q}" for q in range(self._results))]
+        names += [*(f"p{k}" for k in range(task.numbers)), *more]
+        parts = ("s{}", "t{}", "b{}")
+        walks = [part.format(w) for w in range(max(self.walks, default=-1) + 1) for part in parts]
+        return [*names, "inner", "sizes", "count", *walks] if walks else names
+
+    @property
+    def _results(self) -> int:
+        return len(self.task.guarded)
+
+    def begin(self) -> list[str]:
+        """What is read once."""
+        status = self.task.status
+        lines = [f"one{k} = x{k}[0]" for k in self.task.needed if self.ways[k] == ONE]
+        return lines + ([f"takes = takes_effect(x{status}[0])"] if status >= 0 else [])
+
+    def same(self, at: str, mark: str = "") -> list[str]:
+        """Loads that need no place: they are under way before others. `mark` ends names."""
+        own = (k for k in self.task.needed if self.ways[k] == SAME)
+        return [f"a{k}{mark} = {self._loaded(k, at)}" for k in own]
+
+    def _loaded(self, k: int, place: str) -> str:
+        return f"load(x{k}, {place})" if self.width > 1 else f"(x{k}[{place}],)"
+
+    def others(self, at: str, mark: str = "") -> list[str]:
         ways, walks, needed, width = self.ways, self.walks, self.task.needed, self.width
-        lines = [f"a{k} = {loaded(k, 'at', width)}" for k in needed if ways[k] == SAME]
+        lines: list[str] = []
         each = [k for k in needed if ways[k] == EACH]
-        if each:
-            for e in range(width):
-                lines += [f"e{k}_{e} = x{k}[q{walks[k]}]" for k in each]
-                lines += self._advance() if e < width - 1 else []
-        elif self.places:
-            lines += [f"row = div32(at // {width}, inner // {width})", "column = at - row * inner"]
-            lines += [f"q{w} = {begun(w)}" for w in self.places]
+        if not each:
+            lines += self._spots(f"{at} // {width}", f"inner // {width}", width)
+        for e in range(width if each else 0):
+            lines += [f"e{k}_{e} = x{k}[q{walks[k]}]" for k in each]
+            lines += self._advance() if e < width - 1 else []
         for k in needed:
             place = f"q{walks[k]}"
             if ways[k] == COLUMN:
                 lines.append(f"one{k} = x{k}[{place}]")
             elif ways[k] == ROW:
-                lines.append(f"a{k} = {loaded(k, f'{place} + column', width)}")
+                lines.append(f"a{k}{mark} = {self._loaded(k, f'{place} + column')}")
             elif ways[k] == APART:
                 lines.append(f"{place}_{k} = {place} + column * t{walks[k]}")
                 steps = (f"x{k}[{place}_{k} + {e} * t{walks[k]}]" for e in range(width))
-                lines.append(f"a{k} = ({', '.join(steps)},)")
+                lines.append(f"a{k}{mark} = ({', '.join(steps)},)")
+        return lines
+
+    def _spots(self, at: str, inner: str, width: int = 1) -> list[str]:
+        """Where operands that repeat have the element at a place."""
+        if not self.places:
+            return []
+        lines = [f"row = div32({at}, {inner})", f"column = ({at} - row * ({inner})) * {width}"]
+        return lines + [f"q{w} = {begun(w)}" for w in self.places]
+
+    def computed(self, mark: str = "") -> list[str]:
         words = {ONE: "one{0}", COLUMN: "one{0}", EACH: "e{0}_{1}"}
-        for e in range(width):
-            given = [words.get(ways[k], "a{0}[{1}]").format(k, e) for k in needed]
+        lines = []
+        for e in range(self.width):
+            given = [words.get(self.ways[k], f"a{{0}}{mark}[{{1}}]") for k in self.task.needed]
+            given = [w.format(k, e) for w, k in zip(given, self.task.needed, strict=True)]
             lines.append(f"o{e} = {self._element(given)}")
-        for q in range(len(self.task.guarded)):
-            values = ", ".join(f"o{e}[{q}]" for e in range(width))
-            line = f"store(y{q}, at, ({values},))" if width > 1 else f"y{q}[at] = {values}"
-            lines += guarded(self.task.guarded[q], line)
         return lines
 
     def _element(self, given: Sequence[str]) -> str:
         word = f"element({', '.join([*given, *(f'p{k}' for k in range(self.task.numbers))])})"
         return word if self.task.results else f"({word},)"
 
-    def _single(self) -> list[str]:
-        words = {ONE: "one{0}", EACH: "x{0}[q{1}]"}
-        given = [
-            words.get(self.ways[k], "x{0}[i]").format(k, self.walks[k]) for k in self.task.needed
-        ]
-        lines = [f"o = {self._element(given)}"]
-        for q, guard in enumerate(self.task.guarded):
-            lines += guarded(guard, f"y{q}[i] = o[{q}]")
+    def stored(self, at: str) -> list[str]:
+        lines = []
+        for q in range(self._results):
+            values = self.values(q)
+            line = f"store(y{q}, {at}, {values})" if self.width > 1 else f"y{q}[{at}] = {values}[0]"
+            lines += self._guarded(q, line)
+        return lines
+
+    def values(self, q: int) -> str:
+        """Neighbours of a result."""
+        return f"({', '.join(f'o{e}[{q}]' for e in range(self.width))},)"
+
+    def _guarded(self, q: int, line: str) -> list[str]:
+        return ["if takes:", f"    {line}"] if self.task.guarded[q] else [line]
+
+    def single(self, at: str) -> list[str]:
+        """The same of one element."""
+        words = {
+            ONE: "one{0}",
+            EACH: "x{0}[q{1}]",
+            COLUMN: "x{0}[q{1}]",
+            ROW: "x{0}[q{1} + column]",
+        }
+        ways, walks = self.ways, self.walks
+        given = [words.get(ways[k], f"x{{0}}[{at}]").format(k, walks[k]) for k in self.task.needed]
+        lines = [] if EACH in ways else self._spots(at, "inner")
+        lines.append(f"o = {self._element(given)}")
+        for q in range(self._results):
+            lines += self._guarded(q, f"y{q}[{at}] = o[{q}]")
         return lines
 
     def _advance(self) -> list[str]:
@@ -259,11 +298,3 @@ class _Text:
         lines += [f"    q{w} += s{w}[count - 1] - inner * t{w}" for w in self.places]
         lines += ["    if inside == rows:", "        inside = 0"]
         return lines + [f"        q{w} = {begun(w)}" for w in self.places]
-
-
-def loaded(k: int, place: str, width: int) -> str:
-    return f"load(x{k}, {place})" if width > 1 else f"(x{k}[{place}],)"
-
-
-def guarded(guard: bool, line: str) -> list[str]:
-    return ["if takes:", f"    {line}"] if guard else [line]

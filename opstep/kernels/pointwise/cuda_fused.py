@@ -26,14 +26,17 @@ def launch_on_gpu(*given: Arg, body: Body) -> Grid | Launch:
 def _task(body: Body) -> Task:
     if body.text not in _tasks:  # as text: 0.0 and -0.0 are equal
         element = Element(body, on_gpu=True)
-        needed = element.needed(range(len(body.results)))
-        needed = tuple(k for k in needed if k < len(body.operands))
         function = element_of(element, f"fused on CUDA {len(_tasks)}")
-        _tasks[body.text] = Task(
-            "fused", function, len(body.operands), needed, 1, len(body.results), body.updates,
-            body.status,
-        )  # fmt: skip
+        _tasks[body.text] = task_of(element, function, body)
     return _tasks[body.text]
+
+
+def task_of(element: Element, function: Callable, body: Body) -> Task:
+    """What computes an element of the body's results, by a function of `element_of`."""
+    needed = element.needed(range(len(element.results)))
+    operands, guarded = len(body.operands), body.updates
+    needed = tuple(k for k in needed if k < operands)
+    return Task("fused", function, operands, needed, 1, len(body.results), guarded, body.status)
 
 
 def element_of(element: Element, name: str) -> Callable:
