@@ -26,9 +26,10 @@ def padded(x: Arg, y: Arg, before: Sequence[int], mode: str, value: int = 0) -> 
     if x.rank == 0:
         return copy_all(x, y)
     axes = _merged(x.shape, y.shape, before, mode in ("constant", "wrap"))
-    n, inner, first, _ = axes[-1]
-    table = tuple(axis[k] for k in range(4) for axis in axes[:-1])
-    about = (n, inner, first, len(axes) - 1, table)
+
+    def about(outer: list) -> tuple:
+        table = tuple(axis[k] for k in range(4) for axis in outer)
+        return (*axes[-1][:3], len(outer), table)
 
     def on_gpu() -> Grid | None:
         if y.size >= LIMIT or x.stored is not x.dtype:
@@ -36,10 +37,13 @@ def padded(x: Arg, y: Arg, before: Sequence[int], mode: str, value: int = 0) -> 
         width = 16 // x.stored.itemsize
         words = (as_carrier(x), as_carrier(y), value, y.size)
         grid = -(-y.size // (width * THREADS))
-        return Grid(border_of_vectors(width, mode), *words, *about, grid=grid, block=THREADS)
+        return Grid(
+            border_of_vectors(width, mode), *words, *about(axes[1:-1]), grid=grid, block=THREADS
+        )
 
     kernel = border_of_rows(mode)
-    return [Launch(kernel, as_carrier(x), as_carrier(y), value, *about, units=y.size, cuda=on_gpu)]
+    args = (as_carrier(x), as_carrier(y), value, *about(axes[:-1]))
+    return [Launch(kernel, *args, units=y.size, cuda=on_gpu)]
 
 
 def _merged(shape, padded, before, joins: bool) -> list[tuple[int, int, int, int]]:
