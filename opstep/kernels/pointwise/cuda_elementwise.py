@@ -164,7 +164,7 @@ def _kernel(task: Task, ways: tuple[str, ...], walks: tuple[int, ...], width: in
     scope |= {"load": Intrinsic("load", width), "store": Intrinsic("store", width)}
     scope |= {"element": task.element, "takes_effect": takes_effect}
     text = "\n".join(Text(task, ways, walks, width).lines())
-    made = from_text(text, f"{task.name} on CUDA {next(_numbers)}", "loop", scope)
+    made = from_text(text, f"{task.name} on CUDA {next(_numbers)}", "kernel", scope)
     made.__name__ = task.name
     return made
 
@@ -190,7 +190,7 @@ class Text:
             single = [*self.single("i"), *(self._advance() if EACH in self.ways else ())]
             lines += [f"if at + {self.width} <= n:", *indented(vector)]
             lines += ["else:", "    for i in range(at, n):", *indented(single, 2)]
-        return [f"def loop({', '.join(self.head(['n']))}):", *indented(lines)]
+        return [f"def kernel({', '.join(self.head(['n']))}):", *indented(lines)]
 
     def head(self, more: Sequence[str]) -> list[str]:
         """The parameters: some `more` stand behind the numbers."""

@@ -143,7 +143,7 @@ def kernel_of(elements: Elements, ways: tuple[str, ...], name: str, what: str) -
     """(*operands, *results, *numbers, sizes, rank, *(strides, start of operands that repeat), lo,
     hi); `what` it is among the texts of kernels.
     """
-    made = from_text("\n".join(_text(elements, ways)), what, "loop", elements.scope)
+    made = from_text("\n".join(_text(elements, ways)), what, "kernel", elements.scope)
     made.__name__ = name
     if any(t.is_half for t in elements.types):
         pinned("f32")(made)  # what halves are computed in
@@ -160,7 +160,7 @@ def _text(elements: Elements, ways: tuple[str, ...]) -> list[str]:
     head += elements.numbers
     if repeating:
         head += ["sizes", "rank", *(part for k in repeating for part in (f"s{k}", f"b{k}"))]
-    lines = [f"def loop({', '.join([*head, 'lo', 'hi'])}):"]
+    lines = [f"def kernel({', '.join([*head, 'lo', 'hi'])}):"]
     everything = list(range(len(elements.results)))
     plain = [q for q, guarded in enumerate(elements.updates) if not guarded]
     loop = _rows if repeating else _flat

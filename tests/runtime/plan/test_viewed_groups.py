@@ -1,4 +1,4 @@
-"""Elementwise ops that read slices, flips and repeats where they are: the same bits as of copies."""
+"""Elementwise ops that read slices, flips and repeats in place: the same bits as of copies."""
 
 from __future__ import annotations
 
