@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.kernels.pointwise.elementwise import Binary, Unary
+from opstep.kernels.pointwise.elementwise import Elementwise
 from opstep.kernels.rules.relations import elementwise
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.dims import Expr, evaluate
@@ -187,7 +187,7 @@ class _Search:
         """Ops like ``add(x, 1.0)`` hand the value on, changed; a test of it may be asserted."""
         op, operands = site.application.op, site.statement.operands
         others = [o for k, o in enumerate(operands) if k not in site.places]
-        if op is None or not issubclass(op, (Unary, Binary)):
+        if op is None or not issubclass(op, Elementwise):
             return
         if not all(isinstance(o, Literal) for o in others) or len(site.statement.results) != 1:
             return

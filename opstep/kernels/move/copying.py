@@ -19,8 +19,12 @@ from math import prod
 
 from opstep.kernels.move import cuda_copying as gpu
 from opstep.kernels.move.cuda_copying import plane_of
+from opstep.kernels.pointwise.cuda_elementwise import elementwise, itself
+from opstep.kernels.rules.axes import strides_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.strided import Places
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
 
 TILE = 32
@@ -105,27 +109,6 @@ def copy_rows(x, y, count, xs, ys, rank, table, counters, lo, hi, lane):
         source = offset(x, at[rank] + column * xs)
         target = offset(y, at[rank + 1] + column * ys)
         copy_segment(source, xs, target, ys, m)
-        left -= m
-        column = 0
-        advance_odometer(at, rank, table)
-
-
-def fill_rows(y, value, count, ys, rank, table, counters, lo, hi, lane):
-    """As `copy_rows`, with one value for all."""
-    at = offset(counters, lane * counter_words(rank))
-    row = lo // count
-    column = lo - row * count
-    set_odometer(at, row, rank, table)
-    left = hi - lo
-    while left > 0:
-        m = min(count - column, left)
-        target = offset(y, at[rank + 1] + column * ys)
-        if ys == 1:
-            for i in range(m):
-                target[i] = value
-        else:
-            for i in range(m):
-                target[i * ys] = value
         left -= m
         column = 0
         advance_odometer(at, rank, table)
@@ -238,20 +221,23 @@ def _long_rows(dims, itemsize: int) -> list[tuple[int, int, int]]:
     return [*outer, (n // piece, piece * xs, piece * ys), last, (piece, xs, ys)]
 
 
-def fill_block(
-    y: Arg, value: int, shape: Sequence[int], y_strides: Sequence[int], y_start: int = 0
-) -> list[Launch]:
-    """Writes `value` (the bits of an element) into a box."""
-    total = prod(shape)
-    if total == 0:
-        return []
-    dims = merged(shape, y_strides, y_strides)
-    *outer, (count, _, ys) = dims
-    table, counters = odometer(outer, 0, y_start)
-    args = (as_carrier(y), value, count, ys, len(outer), table, counters)
-    return [
-        Launch(fill_rows, *args, units=total, cuda=partial(gpu.fill_block, y, value, dims, y_start))
-    ]
+def filled(y: Arg, value: int) -> list[Launch]:
+    """Writes `value`, the bits of an element as an integer of its width, everywhere."""
+    y = as_carrier(y)
+    cuda = partial(elementwise, itself, "put", (), y, (value,))
+    return [Launch(put, y, value, units=y.size, cuda=cuda)]
+
+
+def put(y, value, lo, hi):
+    for i in range(lo, hi):
+        y[i] = value
+
+
+def copy_places(x: Arg, y: Arg, places: Places) -> list[Launch]:
+    """y = the elements of x at these places."""
+    dims = [pair for axis in places.axes for pair in axis]
+    shape = [n for n, _ in dims]
+    return copy_block(x, y, shape, [step for _, step in dims], strides_of(shape), places.start)
 
 
 def copy_all(x: Arg, y: Arg) -> list[Launch]:
@@ -301,3 +287,21 @@ def odometer(outer, x_start: int = 0, y_start: int = 0) -> tuple[tuple[int, ...]
     """(table, counters) of `set_odometer` over axes of (extent, source stride, target stride)."""
     table = tuple(d[column] for column in range(3) for d in outer)
     return (*table, x_start, y_start), Scratch(i64, counter_words(len(outer)), per_lane=True)
+
+
+class Showing(Op):
+    """Base of ops whose results show elements of x, which `shows` names; run by itself, such an op
+    copies them.
+    """
+
+    moves = True
+
+    @classmethod
+    def cpu(cls, x, *ys, **attrs):
+        launches: list[Launch] = []
+        for y, places in zip(ys, cls.shows(Places.whole(x.shape), **attrs), strict=True):
+            if places.shape != y.shape:
+                given = f"{list(places.shape)}, not {list(y.shape)}"
+                raise Mismatch(f"the bounds reach beyond the extents: {given}", 0)
+            launches += copy_places(x, y, places)
+        return launches

@@ -5,16 +5,14 @@ As initialisers of params and states they get `shape` and `dtype` from the decla
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_elementwise import elementwise
+from opstep.kernels.move.copying import filled
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.rules.axes import around, axis_of, volume
-from opstep.kernels.rules.literals import check_value
+from opstep.kernels.rules.literals import bits_of, check_value
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.ir.dims import Dim
@@ -22,22 +20,9 @@ from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
 
-def put(y, value, lo, hi):
-    for i in range(lo, hi):
-        y[i] = value
-
-
-def put_all(y: Arg, value: int | float) -> Launch:
-    """Fills y, of any dtype, with one value; halves by their bits."""
-    if y.dtype.is_half:
-        value = int(np.array(value).astype(y.dtype.numpy).view(np.uint16))
-    elif y.dtype.is_float:
-        value = float(value)
-    else:
-        value = int(value != 0) if y.dtype.kind == "b" else int(value)
-    return Launch(
-        put, y, value, units=y.size, cuda=partial(elementwise, same, "put", (), y, (value,))
-    )
+def put_all(y: Arg, value: int | float) -> list[Launch]:
+    """Fills y, of any dtype, with one value."""
+    return filled(y, bits_of(value, y.dtype))
 
 
 class Creation(Op):
@@ -58,10 +43,25 @@ def shaped(shape, dtype, at: str = "shape") -> TensorType:
     return TensorType(dtype, tuple(shape))
 
 
-class full(Creation):
-    """Every element is `value`."""
+class Constant(Creation):
+    """Base: every element is `value`, an attribute or the op's own."""
 
     alike = True
+    value = 0
+
+    @classmethod
+    def oracle(cls, *, shape, dtype, value=None):
+        kind = np.float64 if dtype.is_float else dtype.numpy
+        return np.full(shape, cls.value if value is None else value, kind)
+
+    @classmethod
+    def cpu(cls, y, *, shape, dtype, value=None):
+        return put_all(y, cls.value if value is None else value)
+
+
+class full(Constant):
+    """Every element is `value`."""
+
     signature = "full(*, shape: dims, value: number, dtype: dtype = f32)"
     formula = "value"
     source = "torch.full, torch.full_like, ONNX ConstantOfShape"
@@ -70,41 +70,22 @@ class full(Creation):
         check_value(value, dtype)
         return shaped(shape, dtype)
 
-    def oracle(*, shape, value, dtype):
-        return np.full(shape, value, np.float64 if dtype.is_float else dtype.numpy)
 
-    def cpu(y, *, shape, value, dtype):
-        return put_all(y, value)
-
-
-class zeros(Creation):
+class zeros(Constant):
     """Every element is 0 (false)."""
 
-    alike = True
     signature = "zeros(*, shape: dims, dtype: dtype = f32)"
     formula = "0"
     source = "torch.zeros, torch.zeros_like"
 
-    def oracle(*, shape, dtype):
-        return np.zeros(shape, np.float64 if dtype.is_float else dtype.numpy)
 
-    def cpu(y, *, shape, dtype):
-        return put_all(y, 0)
-
-
-class ones(Creation):
+class ones(Constant):
     """Every element is 1 (true)."""
 
-    alike = True
     signature = "ones(*, shape: dims, dtype: dtype = f32)"
     formula = "1"
     source = "torch.ones, torch.ones_like"
-
-    def oracle(*, shape, dtype):
-        return np.ones(shape, np.float64 if dtype.is_float else dtype.numpy)
-
-    def cpu(y, *, shape, dtype):
-        return put_all(y, 1)
+    value = 1
 
 
 def count_up(y, start, step, n, inner, lo, hi):

@@ -7,18 +7,19 @@ contiguous along another axis in the source than in the target goes through tile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_elementwise import gathered
+from opstep.kernels.pointwise.cuda_elementwise import gathered, itself
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, TensorType, f32
 
 THREADS = 256  # of a block
@@ -45,7 +46,7 @@ def runs(dims: Dims, itemsize: int, x_start: int, y_start: int, sizes: Sequence[
     """Elements gathered into words; `sizes` are those of the tensors, which hold whole words."""
     *outer, (count, xs, ys) = dims
     group = 1
-    if xs in (0, 1) and ys == 1 and (xs == 1 or not sizes[1:]):
+    if xs == ys == 1:
         numbers = [count, x_start, y_start, *sizes, *(s for d in outer for s in d[1:])]
         while group * itemsize < 16 and not any(n % (2 * group) for n in numbers):
             group *= 2
@@ -77,11 +78,7 @@ def copy_block(x: Arg, y: Arg, dims: Dims, x_start: int = 0, y_start: int = 0) -
         source, target = reinterpreted(x, run.dtype), reinterpreted(y, run.dtype)
         extents, strides = tuple(n for n, _, _ in dims), tuple(s for _, s, _ in dims)
         return gathered(itself, "gather", source, target, extents, strides, x_start)
-    return _rows((reinterpreted(x, run.dtype), reinterpreted(y, run.dtype)), run, run.pair)
-
-
-def itself(v):
-    return v
+    return _rows((reinterpreted(x, run.dtype), reinterpreted(y, run.dtype)), run)
 
 
 def _in_order(dims: Dims) -> bool:
@@ -92,16 +89,6 @@ def _in_order(dims: Dims) -> bool:
             return False
         step *= n
     return True
-
-
-def fill_block(y: Arg, value: int, dims: Dims, y_start: int = 0) -> Grid | None:
-    """Writes `value`, the bits of an element, into a box."""
-    if prod(n for n, _, _ in dims[:-1]) >= LIMIT:
-        return None
-    itemsize = y.stored.itemsize
-    dims = [(n, 0, step) for n, _, step in dims]
-    run = runs(dims, itemsize, 0, y_start, (y.size,))
-    return _rows((repeated(value, itemsize), reinterpreted(y, run.dtype)), run, run.pair)
 
 
 def repeated(value: int, itemsize: int) -> int:
@@ -119,13 +106,13 @@ def _converted(x: Arg, y: Arg, dims: Dims, x_start: int, y_start: int) -> Grid:
     )
     *outer, (count, xs, ys) = dims
     run = Run(y.dtype, False, count, xs, ys, tuple(outer), x_start, y_start)
-    return _rows((source, target), run, False)
+    return _rows((source, target), run)
 
 
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def _rows(memory: tuple, run: Run, pair: bool) -> Grid:
+def _rows(memory: tuple[Arg, Arg], run: Run) -> Grid:
     bits = max(0, -(-run.count // TURN) - 1).bit_length()  # of the threads side by side in a row
     fewest = min(1 if run.pair else 2, (run.count - 1).bit_length())  # 32 bytes or so
     bits = min(THREADS.bit_length() - 1, max(bits, fewest))
@@ -135,22 +122,21 @@ def _rows(memory: tuple, run: Run, pair: bool) -> Grid:
     table = tuple(d[k] for k in range(3) for d in run.outer)
     steps = (run.x_start, run.y_start, run.x_step, run.y_step)
     about = (run.count, rows, across, bits, *steps, len(run.outer), table)
-    filled = not isinstance(memory[0], Arg)
-    return Grid(rows_kernel(pair, filled), *memory, *about, grid=grid, block=THREADS)
+    return Grid(rows_kernel(run.pair), *memory, *about, grid=grid, block=THREADS)
 
 
 @cache
-def rows_kernel(pair: bool, filled: bool):
+def rows_kernel(pair: bool):
     """2**bits threads of a block side by side copy TURN words each of a row; all are read first."""
 
     def read_one(x, p):
-        return x if filled else x[p]
+        return x[p]
 
     def write_one(y, q, word):
         y[q] = word
 
     def read_two(x, p):
-        return (x, x) if filled else load2(x, 2 * p)
+        return load2(x, 2 * p)
 
     def write_two(y, q, word):
         store2(y, 2 * q, word)
@@ -190,7 +176,6 @@ def rows_kernel(pair: bool, filled: bool):
                     write(y, q + j * y_step, read(x, p + j * x_step))
                 j += wide
 
-    copy_rows.__name__ = "fill_rows" if filled else "copy_rows"
     return copy_rows
 
 
@@ -300,40 +285,15 @@ def tiles_kernel(side: int, width: int, carrier: str):
     return transpose
 
 
-def _put_down(width: int):
+def _put_down(width: int) -> Callable:
     """(tile, line, at, values): side by side in a line."""
-
-    def one(tile, line, at, v):
-        tile[line, at] = v[0]
-
-    def two(tile, line, at, v):
-        tile[line, at] = v[0]
-        tile[line, at + 1] = v[1]
-
-    def four(tile, line, at, v):
-        two(tile, line, at, v[:2])
-        two(tile, line, at + 2, v[2:])
-
-    def eight(tile, line, at, v):
-        four(tile, line, at, v[:4])
-        four(tile, line, at + 4, v[4:])
-
-    return {1: one, 2: two, 4: four, 8: eight}[width]
+    lines = [f"    tile[line, at + {k}] = v[{k}]" for k in range(width)]
+    text = "\n".join(["def put(tile, line, at, v):", *lines])
+    return from_text(text, f"put {width}", "put", {})
 
 
-def _gather(width: int):
+def _gather(width: int) -> Callable:
     """(tile, line, at) -> values below one another."""
-
-    def one(tile, line, at):
-        return (tile[line, at],)
-
-    def two(tile, line, at):
-        return tile[line, at], tile[line + 1, at]
-
-    def four(tile, line, at):
-        return two(tile, line, at) + two(tile, line + 2, at)
-
-    def eight(tile, line, at):
-        return four(tile, line, at) + four(tile, line + 4, at)
-
-    return {1: one, 2: two, 4: four, 8: eight}[width]
+    values = ", ".join(f"tile[line + {k}, at]" for k in range(width))
+    text = f"def take(tile, line, at):\n    return ({values},)"
+    return from_text(text, f"take {width}", "take", {})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
 
-from opstep.kernels.move.copying import copy_block
+from opstep.kernels.move.copying import Showing, copy_block
 from opstep.kernels.rules.axes import around, axis_of
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
@@ -42,7 +43,7 @@ class concat(Op):
 
     def cpu(*args, axis):
         *xs, y = args
-        return _parts(xs, y, axis_of(axis, y.rank), into=True)
+        return _joined(xs, y, axis_of(axis, y.rank))
 
     def grad(g, operands, results, grads, *, axis):
         if len(operands) == 1:
@@ -75,13 +76,7 @@ class stack(Op):
 
     def cpu(*args, axis):
         *xs, y = args
-        a = axis_of(axis, y.rank)
-        before, _, after = around(y.shape, a)
-        launches: list[Launch] = []
-        for k, x in enumerate(xs):
-            steps = (len(xs) * after, 1)
-            launches += copy_block(x, y, (before, after), (after, 1), steps, 0, k * after)
-        return launches
+        return _joined(xs, y, axis_of(axis, y.rank))
 
     def grad(g, operands, results, grads, *, axis):
         a = axis_of(axis, results[0].type.rank)
@@ -95,7 +90,7 @@ class stack(Op):
         )
 
 
-class split(Op):
+class split(Showing):
     """Splits x along an axis, one result per part: parts of `sizes` (one may be -1, the rest), or a
     number of `sections`.
 
@@ -105,7 +100,6 @@ class split(Op):
     signature = "split(x: T, *, sizes: dims = none, sections: int = none, axis: int = 0)"
     source = "torch.split and torch.chunk (ATen split_with_sizes), ONNX Split"
     results = ("part",)
-    moves = True
 
     def infer(x, *, sizes, sections, axis):
         a = axis_of(axis, x.rank)
@@ -118,12 +112,6 @@ class split(Op):
         return tuple(
             np.take(x, np.arange(end - n, end), axis) for n, end in zip(parts, ends, strict=True)
         )
-
-    def cpu(x, *ys, sizes, sections, axis):
-        a = axis_of(axis, x.rank)
-        if sum(y.shape[a] for y in ys) != x.shape[a]:
-            raise Mismatch(f"the parts do not make up the {x.shape[a]} of axis {a}", 0)
-        return _parts(ys, x, a, into=False)
 
     def shows(x, *, sizes, sections, axis):
         a = axis_of(axis, len(x.shape))
@@ -175,17 +163,13 @@ def _sections(extent: Dim, sections: int) -> tuple[Dim, ...]:
     return (each,) * (sections - 1) + (last,)
 
 
-def _parts(parts, whole: Arg, axis: int, into: bool) -> list[Launch]:
-    """Copies of the parts into the whole, or out of it, one behind the other along the axis."""
-    before, extent, after = around(whole.shape, axis)
+def _joined(parts: Sequence[Arg], y: Arg, axis: int) -> list[Launch]:
+    """Copies of the parts, one behind the other along the axis."""
+    before, extent, after = around(y.shape, axis)
     launches: list[Launch] = []
     start = 0
     for part in parts:
-        run = part.shape[axis] * after
-        far, near = (extent * after, 1), (run, 1)
-        if into:
-            launches += copy_block(part, whole, (before, run), near, far, 0, start)
-        else:
-            launches += copy_block(whole, part, (before, run), far, near, start, 0)
+        run = part.size // max(before, 1)
+        launches += copy_block(part, y, (before, run), (run, 1), (extent * after, 1), 0, start)
         start += run
     return launches

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 
 import numpy as np
 
-from opstep.kernels.move.copying import as_carrier, copy_block
+from opstep.kernels.move.borders import padded
+from opstep.kernels.move.copying import Showing, as_carrier, copy_block
 from opstep.kernels.move.cuda_triangles import triangle
-from opstep.kernels.pointwise.cuda_cast import as_bits
+from opstep.kernels.pointwise.conversions import as_bits
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.rules.axes import axes_of, strides_of
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.strided import Places
 from opstep.runtime.plan.moving import moved
 
 
-class transpose(Op):
+class transpose(Showing):
     """Permutes the axes: axis k of the result is axis perm[k] of x. Without `perm`, all are
     reversed.
     """
 
     signature = "transpose(x: T, *, perm: ints = none)"
     source = "torch.permute, torch.swapaxes, ONNX Transpose"
-    moves = True
 
     def infer(x, *, perm):
         perm = _permutation(perm, x.rank)
@@ -34,11 +34,6 @@ class transpose(Op):
 
     def oracle(x, *, perm):
         return np.transpose(x, perm)
-
-    def cpu(x, y, *, perm):
-        steps = strides_of(x.shape)
-        order = [steps[p] for p in _permutation(perm, x.rank)]
-        return copy_block(x, y, y.shape, order, strides_of(y.shape))
 
     def shows(x, *, perm):
         return (x.permuted(_permutation(perm, len(x.shape))),)
@@ -57,12 +52,11 @@ def _permutation(perm, rank: int) -> tuple[int, ...]:
     return found
 
 
-class broadcast(Op):
+class broadcast(Showing):
     """x repeated along new leading axes and along axes of extent 1, to `shape`; -1 keeps a dim."""
 
     signature = "broadcast(x: T, *, shape: dims)"
     source = "torch.Tensor.expand, ONNX Expand"
-    moves = True
 
     def infer(x, *, shape):
         new = len(shape) - x.rank
@@ -86,9 +80,12 @@ class broadcast(Op):
         new = len(shape) - x.ndim
         return np.broadcast_to(x, [x.shape[k - new] if d == -1 else d for k, d in enumerate(shape)])
 
-    def cpu(x, y, *, shape):
-        steps = [s if n != 1 else 0 for n, s in zip(x.shape, strides_of(x.shape), strict=True)]
-        return copy_block(x, y, y.shape, [0] * (y.rank - x.rank) + steps, strides_of(y.shape))
+    def shows(x, *, shape):
+        new = len(shape) - len(x.axes)
+        axes = [((n, 0),) for n in shape[:new]]
+        for n, own, axis in zip(shape[new:], x.shape, x.axes, strict=True):
+            axes.append(axis if n in (-1, own) else ((n, 0),))
+        return (Places(x.start, tuple(axes)),)
 
     def cuda(x, y, *, shape):
         source, target = as_bits(x, y)
@@ -103,12 +100,11 @@ def _dims(shape) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-class flip(Op):
+class flip(Showing):
     """Reverses the order along each of `axes`."""
 
     signature = "flip(x: T, *, axes: ints)"
     source = "torch.flip"
-    moves = True
 
     def infer(x, *, axes):
         axes_of(axes, x.rank)
@@ -117,13 +113,10 @@ class flip(Op):
     def oracle(x, *, axes):
         return np.flip(x, axes)
 
-    def cpu(x, y, *, axes):
-        steps = list(strides_of(x.shape))
-        start = 0
-        for a in axes_of(axes, x.rank):
-            start += (x.shape[a] - 1) * steps[a]
-            steps[a] = -steps[a]
-        return copy_block(x, y, y.shape, steps, strides_of(y.shape), start)
+    def shows(x, *, axes):
+        for a in axes_of(axes, len(x.shape)):
+            x = x.along(a, x.shape[a] - 1, x.shape[a], -1) if x.shape[a] > 1 else x
+        return (x,)
 
     def grad(g, operands, results, grads, *, axes):
         return (g.flip(grads[0], axes=axes),)
@@ -146,36 +139,22 @@ class roll(Op):
         return np.roll(x, shifts, axes)
 
     def cpu(x, y, *, shifts, axes):
-        if x.size == 0:
-            return []
-        steps = strides_of(x.shape)
         by = [0] * x.rank
         for a, shift in zip(axes_of(axes, x.rank), shifts, strict=True):
-            by[a] = shift % x.shape[a]
-        # each axis in two parts, (extent, from, to): the one that moves up, the one that wraps
-        # round
-        parts = [[(n - s, 0, s), (s, n - s, 0)] for n, s in zip(x.shape, by, strict=True)]
-        launches = []
-        for box in product(*parts):
-            launches += copy_block(
-                *(x, y, [n for n, _, _ in box], steps, steps),
-                sum(a * step for (_, a, _), step in zip(box, steps, strict=True)),
-                sum(b * step for (_, _, b), step in zip(box, steps, strict=True)),
-            )
-        return launches
+            by[a] = shift % max(x.shape[a], 1)
+        return padded(x, y, by, "wrap")
 
     def grad(g, operands, results, grads, *, shifts, axes):
         return (g.roll(grads[0], shifts=[-s for s in shifts], axes=axes),)
 
 
-class tile(Op):
+class tile(Showing):
     """x repeated `repeats` times along each axis; if there are more repeats than axes, leading axes
     are added.
     """
 
     signature = "tile(x: T, *, repeats: dims)"
     source = "torch.Tensor.repeat, ONNX Tile"
-    moves = True
 
     def infer(x, *, repeats):
         if len(repeats) < x.rank:
@@ -192,12 +171,10 @@ class tile(Op):
     def oracle(x, *, repeats):
         return np.tile(x, repeats)
 
-    def cpu(x, y, *, repeats):
-        shape = (1,) * (len(repeats) - x.rank) + x.shape
-        times = [total // n if n else 0 for total, n in zip(y.shape, shape, strict=True)]
-        box = [n for pair in zip(times, shape, strict=True) for n in pair]
-        steps = [n for s in strides_of(shape) for n in (0, s)]
-        return copy_block(x, y, box, steps, strides_of(box))
+    def shows(x, *, repeats):
+        axes = (((1, 0),),) * (len(repeats) - len(x.axes)) + x.axes
+        again = zip(repeats, axes, strict=True)
+        return (Places(x.start, tuple(((n, 0), *axis) for n, axis in again)),)
 
     def grad(g, operands, results, grads, *, repeats):
         x = operands[0]

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
-
 import numpy as np
 
-from opstep.kernels.move.copying import copy_block, fill_block
-from opstep.kernels.move.cuda_padding import pad as gpu_pad
-from opstep.kernels.rules.axes import strides_of
+from opstep.kernels.move.borders import padded
 from opstep.kernels.rules.literals import bits_of, check_value
-from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
 
@@ -59,19 +53,8 @@ class pad(Op):
         return y[kept]
 
     def cpu(x, y, *, pads, mode, value):
-        before = pads[: x.rank]
-        if mode == "constant":
-            return _constant(x, y, before, bits_of(value, x.dtype))
-        pieces = [
-            _pieces(n, total, start, mode)
-            for n, total, start in zip(x.shape, y.shape, before, strict=True)
-        ]
-        return _boxes(x, y, pieces)
-
-    def cuda(x, y, *, pads, mode, value):
         bits = bits_of(value, x.dtype) if mode == "constant" else 0
-        launch = gpu_pad(x, y, pads[: x.rank], mode, bits)
-        return launch or pad.cpu(x, y, pads=pads, mode=mode, value=value)
+        return padded(x, y, pads[: x.rank], mode, bits)
 
     def grad(g, operands, results, grads, *, pads, mode, value):
         x, gy = operands[0], grads[0]
@@ -98,56 +81,6 @@ def _check_extent(axis: int, n: Dim, before: Dim, after: Dim, mode: str) -> None
         )
     if min(before, after) < 0:
         raise Mismatch(f"only constant pads may be less than 0, not {mode}", "pads")
-
-
-def _constant(x: Arg, y: Arg, before: Sequence[int], value: int) -> list[Launch]:
-    """The border as slabs, axis by axis, then what is kept of x."""
-    steps, inner = strides_of(y.shape), strides_of(x.shape)
-    low = [min(max(b, 0), total) for b, total in zip(before, y.shape, strict=True)]
-    high = [
-        max(min(b + n, total), start)
-        for b, n, total, start in zip(before, x.shape, y.shape, low, strict=True)
-    ]
-    launches: list[Launch] = []
-    box = list(y.shape)
-    corner = 0
-    for k, total in enumerate(y.shape):
-        for start, end in ((0, low[k]), (high[k], total)):
-            slab = [*box[:k], end - start, *box[k + 1 :]]
-            launches += fill_block(y, value, slab, steps, corner + start * steps[k])
-        box[k] = high[k] - low[k]
-        corner += low[k] * steps[k]
-    start = sum((a - b) * s for a, b, s in zip(low, before, inner, strict=True))
-    return launches + copy_block(x, y, box, inner, steps, start, corner)
-
-
-def _pieces(n: int, total: int, before: int, mode: str) -> list[tuple[int, int, int, int]]:
-    """(extent, from, step in x, to) of the runs that make up an axis of y."""
-    after = total - n - before
-    first, last = {
-        "reflect": ((before, -1), (n - 2, -1)),
-        "edge": ((0, 0), (n - 1, 0)),
-        "wrap": ((n - before, 1), (0, 1)),
-    }[mode]
-    return [
-        (before, *first, 0),
-        (n, 0, 1, before),
-        (after, *last, before + n),
-    ]
-
-
-def _boxes(x: Arg, y: Arg, pieces) -> list[Launch]:
-    inner, steps = strides_of(x.shape), strides_of(y.shape)
-    launches: list[Launch] = []
-    for box in product(*pieces):
-        launches += copy_block(
-            *(x, y, [p[0] for p in box]),
-            [p[2] * s for p, s in zip(box, inner, strict=True)],
-            steps,
-            sum(p[1] * s for p, s in zip(box, inner, strict=True)),
-            sum(p[3] * s for p, s in zip(box, steps, strict=True)),
-        )
-    return launches
 
 
 def _folded(g, gy, axis: int, n: Dim, before: Dim, after: Dim, mode: str):

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.kernels.move.copying import copy_all, copy_block
-from opstep.kernels.rules.axes import around, axes_of, axis_of, strides_of
+from opstep.kernels.move.copying import Showing, copy_all, copy_block
+from opstep.kernels.rules.axes import axes_of, axis_of, strides_of
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.strided import Places
 from opstep.runtime.ir.types import TensorType
 
 FAR = 2**31 - 1  # a bound from here on means "to the end", whatever the extent
@@ -25,13 +26,7 @@ class Cut(NamedTuple):
     step: int
 
 
-class Slicing(Op):
-    """Base of ops with starts, ends, axes and steps."""
-
-    moves = True
-
-
-class slice(Slicing):
+class slice(Showing):
     """x[start:end:step] along each of `axes` (by default the first ones), as in NumPy.
 
     Negative bounds count from the end, and bounds beyond the ends are clamped. Steps may be
@@ -50,12 +45,6 @@ class slice(Slicing):
     def oracle(x, *, starts, ends, axes, steps):
         return x[_indexing(x, starts, ends, axes, steps)]
 
-    def cpu(x, y, *, starts, ends, axes, steps):
-        cuts = _cuts(x.shape, starts, ends, axes, steps)
-        _check_counts(cuts, y.shape)
-        start, order = _walk(x.shape, cuts)
-        return copy_block(x, y, y.shape, order, strides_of(y.shape), start)
-
     def shows(x, *, starts, ends, axes, steps):
         for axis, cut in enumerate(_cuts(x.shape, starts, ends, axes, steps)):
             x = x.along(axis, *cut)
@@ -71,7 +60,43 @@ class slice(Slicing):
         return (g.slice_scatter(zeros, gy, starts=starts, ends=ends, axes=axes, steps=steps),)
 
 
-class slice_scatter(Slicing):
+class Replacing(Op):
+    """Base of ops that give x with the elements that `part` shows replaced by those of `source`."""
+
+    moves = True
+    inplace = (0,)
+    overwrites = True
+    part: type[Op]
+    words = ""  # for what `part` shows
+
+    @classmethod
+    def infer(cls, x, source, **attrs):
+        wanted = cls.part.infer(x, **attrs)
+        if source.shape != wanted.shape:
+            raise Mismatch(f"the {cls.words} is {wanted}, and what is to go there is {source}", 1)
+        return x
+
+    @classmethod
+    def cpu(cls, x, source, y, **attrs):
+        (places,) = cls.part.shows(Places.whole(y.shape), **attrs)
+        if places.shape != source.shape:
+            given = f"{list(places.shape)}, not {list(source.shape)}"
+            raise Mismatch(f"the bounds reach beyond the extents: {given}", 0)
+        steps = [step for axis in places.axes for _, step in axis]
+        inner = strides_of(source.shape)
+        return copy_all(x, y) + copy_block(source, y, source.shape, inner, steps, 0, places.start)
+
+    @classmethod
+    def grad(cls, g, operands, results, grads, **attrs):
+        x, source = operands
+        gy = grads[0]
+        zeros = g.to_dtype(g.zeros_like(source), gy.dtype)
+        kept = getattr(g, cls.name)(gy, zeros, **attrs)
+        taken = getattr(g, cls.part.name)(gy, **attrs)
+        return g.to_dtype(kept, x.dtype), g.to_dtype(taken, source.dtype)
+
+
+class slice_scatter(Replacing):
     """x with the elements of its `slice` replaced by those of `source`."""
 
     signature = (
@@ -79,42 +104,19 @@ class slice_scatter(Slicing):
         " steps: ints = none)"
     )
     source = "torch.slice_scatter"
-    inplace = (0,)
-    overwrites = True
-
-    def infer(x, source, *, starts, ends, axes, steps):
-        cuts = _cuts(x.shape, starts, ends, axes, steps)
-        wanted = x.with_shape(c.count for c in cuts)
-        if source.shape != wanted.shape:
-            raise Mismatch(f"the slice is {wanted}, and what is to go there is {source}", 1)
-        return x
+    part, words = slice, "slice"
 
     def oracle(x, source, *, starts, ends, axes, steps):
         y = x.copy()
         y[_indexing(x, starts, ends, axes, steps)] = source
         return y
 
-    def cpu(x, source, y, *, starts, ends, axes, steps):
-        cuts = _cuts(y.shape, starts, ends, axes, steps)
-        _check_counts(cuts, source.shape)
-        start, order = _walk(y.shape, cuts)
-        inner = strides_of(source.shape)
-        return copy_all(x, y) + copy_block(source, y, source.shape, inner, order, 0, start)
 
-    def grad(g, operands, results, grads, **attrs):
-        x, source = operands
-        gy = grads[0]
-        zeros = g.zeros_like(source)
-        kept = g.slice_scatter(gy, g.to_dtype(zeros, gy.dtype), **attrs)
-        return g.to_dtype(kept, x.dtype), g.to_dtype(g.slice(gy, **attrs), source.dtype)
-
-
-class select(Op):
+class select(Showing):
     """x at one index of an axis, without that axis; a negative index counts from the end."""
 
     signature = "select(x: T, *, index: dim, axis: int = 0)"
     source = "torch.select, ONNX Gather with a scalar index"
-    moves = True
 
     def infer(x, *, index, axis):
         a = axis_of(axis, x.rank)
@@ -123,11 +125,6 @@ class select(Op):
 
     def oracle(x, *, index, axis):
         return np.take(x, index, axis)
-
-    def cpu(x, y, *, index, axis):
-        before, n, after = around(x.shape, axis_of(axis, x.rank))
-        start = _from_front(index, n) * after
-        return copy_block(x, y, (before, after), (n * after, 1), (after, 1), start)
 
     def shows(x, *, index, axis):
         a = axis_of(axis, len(x.shape))
@@ -142,14 +139,10 @@ class select(Op):
         return (g.pad(g.unsqueeze(grads[0], axes=[a]), pads=pads),)
 
 
-class Diagonal(Op):
-    """Base of ops on a diagonal: where the second of two indices is the first plus `offset`."""
-
-    moves = True
-
-
-class diagonal(Diagonal):
-    """The diagonal of two axes, which are replaced by one at the end."""
+class diagonal(Showing):
+    """The diagonal of two axes, which are replaced by one at the end: where the second of two
+    indices is the first plus `offset`.
+    """
 
     signature = "diagonal(x: T, *, offset: int = 0, axes: ints = [0, 1])"
     source = "torch.diagonal"
@@ -160,28 +153,21 @@ class diagonal(Diagonal):
     def oracle(x, *, offset, axes):
         return np.diagonal(x, offset, *axes)
 
-    def cpu(x, y, *, offset, axes):
-        start, order = _diagonal_walk(x.shape, offset, axes)
-        return copy_block(x, y, y.shape, order, strides_of(y.shape), start)
+    def shows(x, *, offset, axes):
+        a, b = _two_axes(len(x.shape), axes)
+        return (x.diagonal(a, b, max(-offset, 0), max(offset, 0)),)
 
     def grad(g, operands, results, grads, *, offset, axes):
         zeros = g.zeros_like(operands[0])
         return (g.diagonal_scatter(zeros, grads[0], offset=offset, axes=axes),)
 
 
-class diagonal_scatter(Diagonal):
+class diagonal_scatter(Replacing):
     """x with the elements of its `diagonal` replaced by those of `source`."""
 
     signature = "diagonal_scatter(x: T, source: T, *, offset: int = 0, axes: ints = [0, 1])"
     source = "torch.diagonal_scatter"
-    inplace = (0,)
-    overwrites = True
-
-    def infer(x, source, *, offset, axes):
-        wanted = x.with_shape(_diagonal_shape(x, offset, axes))
-        if source.shape != wanted.shape:
-            raise Mismatch(f"the diagonal is {wanted}, and what is to go there is {source}", 1)
-        return x
+    part, words = diagonal, "diagonal"
 
     def oracle(x, source, *, offset, axes):
         y = x.copy()
@@ -190,18 +176,6 @@ class diagonal_scatter(Diagonal):
         first, second = max(-offset, 0), max(offset, 0)
         rest[..., np.arange(first, first + n), np.arange(second, second + n)] = source
         return y
-
-    def cpu(x, source, y, *, offset, axes):
-        start, order = _diagonal_walk(y.shape, offset, axes)
-        inner = strides_of(source.shape)
-        return copy_all(x, y) + copy_block(source, y, source.shape, inner, order, 0, start)
-
-    def grad(g, operands, results, grads, **attrs):
-        x, source = operands
-        gy = grads[0]
-        zeros = g.to_dtype(g.zeros_like(source), gy.dtype)
-        kept = g.diagonal_scatter(gy, zeros, **attrs)
-        return g.to_dtype(kept, x.dtype), g.to_dtype(g.diagonal(gy, **attrs), source.dtype)
 
 
 # --- diagonals ------------------------------------------------------------------------------------
@@ -223,14 +197,6 @@ def _diagonal_shape(x: TensorType, offset: int, axes) -> tuple[Dim, ...]:
     if x.shape[a] != x.shape[b]:
         raise Mismatch(f"whether {x.shape[a]} or {x.shape[b]} is less shows only at run time", 0)
     return *rest, x.shape[a] - abs(offset)
-
-
-def _diagonal_walk(shape: Sequence[int], offset: int, axes) -> tuple[int, list[int]]:
-    """(first element, strides of the other axes and along the diagonal)."""
-    a, b = _two_axes(len(shape), axes)
-    steps = strides_of(shape)
-    start = max(-offset, 0) * steps[a] + max(offset, 0) * steps[b]
-    return start, [s for k, s in enumerate(steps) if k not in (a, b)] + [steps[a] + steps[b]]
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -288,19 +254,6 @@ def _bound(extent: Dim, bound: Dim, step: int) -> Dim:
     if bound <= -FAR:
         return 0 if step > 0 else -1
     return bound if bound >= 0 else extent + bound
-
-
-def _check_counts(cuts: list[Cut], shape: Sequence[int]) -> None:
-    counts = tuple(c.count for c in cuts)
-    if counts != tuple(shape):
-        raise Mismatch(f"the bounds reach beyond the extents: {list(counts)}, not {list(shape)}", 0)
-
-
-def _walk(shape: Sequence[int], cuts: list[Cut]) -> tuple[int, list[int]]:
-    """(first element, stride of each axis) of the cuts in a tensor of that shape."""
-    steps = strides_of(shape)
-    start = sum(c.start * s for c, s in zip(cuts, steps, strict=True))
-    return start, [c.step * s for c, s in zip(cuts, steps, strict=True)]  # pyright: ignore
 
 
 def _indexing(x, starts, ends, axes, steps) -> tuple:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opstep.runtime.device.launch import Arg, Seen
-from opstep.runtime.ir.strided import Strided
+from opstep.runtime.device.launch import Seen
 from opstep.runtime.plan.viewing import Views, viewing
 
 _ALIGNED = 16  # bytes that kernels may read at once
@@ -14,19 +13,19 @@ _ALIGNED = 16  # bytes that kernels may read at once
 
 def _args(given: Sequence[Any], views: Views) -> list[Any]:
     """What the op's own launches are asked with."""
-    *operands, result = given
-    seen = [
-        a if a is None or view is None else _seen(a, view)
-        for a, view in zip(operands, views.operands, strict=True)
+    results = [views.result] * (len(given) - len(views.operands))
+    shown = zip(given, (*views.operands, *results), strict=True)
+    return [
+        a if a is None or view is None else Seen(a, view.shape, view.start, view.strides)
+        for a, view in shown
     ]
-    return [*seen, result if views.result is None else _seen(result, views.result)]
 
 
-def _seen(a: Arg, view: Strided) -> Seen:
-    return Seen(a, view.shape, view.start, view.strides)
+def _cpu(*args: Any, views: Views) -> Any:
+    return views.op.cpu(*_args(args, views), **dict(views.attrs))
 
 
-def _viewed(*args: Any, views: Views) -> Any:
+def _cuda(*args: Any, views: Views) -> Any:
     return views.op.cuda(*_args(args, views), **dict(views.attrs))
 
 
@@ -41,5 +40,6 @@ def _rows_fit(a: Seen) -> bool:
     return last in (0, 1) and not any(at % _ALIGNED for at in starts)
 
 
-viewing.cuda = _viewed
+viewing.cpu = _cpu
+viewing.cuda = _cuda
 viewing.is_taken = _is_taken

@@ -11,7 +11,7 @@ from opstep.kernels.math.cuda_fast import for_gpu
 from opstep.kernels.math.fastmath import erf, exp, expm1, log1p
 from opstep.kernels.math.fastmath import sigmoid as logistic
 from opstep.kernels.math.fastmath import tanh as tanh_of
-from opstep.kernels.pointwise.elementwise import Binary, Unary, onto
+from opstep.kernels.pointwise.elementwise import Binary, Elementwise, Unary, onto
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.kernels.rules.relations import elementwise
 from opstep.runtime.device.launch import Clamp
@@ -71,7 +71,7 @@ class prelu(Binary):
     faults = OVERFLOW
 
     def infer(x, slope):
-        y = Binary.infer(x, slope)
+        y = Elementwise.infer(x, slope)
         if y.shape != x.shape:
             raise Mismatch(f"slope {slope} does not broadcast to x {x}", 1)
         return y

@@ -6,6 +6,7 @@ Integers wrap around; integer division by 0 gives 0.
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 
@@ -29,10 +30,7 @@ class add(Binary):
     faults = Faults(
         elementwise, Rule("inf - inf", lambda a, b: infinite(a) & infinite(b) & (a == -b))
     )
-    oracle = np.add
-
-    def scalar(a, b):
-        return a + b
+    scalar = operator.add
 
     def grad(g, operands, results, grads):
         a, b = operands
@@ -48,9 +46,7 @@ class sub(Binary):
     source = "torch.sub, numpy.subtract, ONNX Sub"
     faults = Faults(elementwise, Rule("inf - inf", lambda a, b: infinite(a) & (a == b)))
     oracle = np.subtract
-
-    def scalar(a, b):
-        return a - b
+    scalar = operator.sub
 
     def grad(g, operands, results, grads):
         a, b = operands
@@ -69,9 +65,7 @@ class mul(Binary):
         Rule("0 times infinity", lambda a, b: (a == 0) & infinite(b) | infinite(a) & (b == 0)),
     )
     oracle = np.multiply
-
-    def scalar(a, b):
-        return a * b
+    scalar = operator.mul
 
     def grad(g, operands, results, grads):
         a, b = operands
@@ -92,9 +86,7 @@ class div(Binary):
         Rule("inf / inf", lambda a, b: infinite(a) & infinite(b)),
     )
     oracle = np.true_divide
-
-    def scalar(a, b):
-        return a / b
+    scalar = operator.truediv
 
     def grad(g, operands, results, grads):
         (a, b), (y,), (gy,) = operands, results, grads
@@ -108,8 +100,8 @@ class _IntegerOrFloat(Binary):
     """A binary op whose integer form is another function, `whole`."""
 
     @classmethod
-    def function(cls, a):
-        return cls.scalar if a.dtype.is_float else cls.integer
+    def function(cls, a, b):
+        return (cls.scalar if a.dtype.is_float else cls.integer), []
 
 
 class floor_div(_IntegerOrFloat):
@@ -190,11 +182,6 @@ class fmod(_IntegerOrFloat):
     formula = "a - b*trunc(a / b)"
     source = "torch.fmod, C fmod, ONNX Mod (fmod=1)"
     faults = REMAINDER
-
-    def oracle(a, b):
-        with np.errstate(all="ignore"):
-            return np.fmod(a, b)
-
     scalar = float_fmod
 
     @staticmethod
@@ -220,7 +207,6 @@ class maximum(Binary):
     formula = "max(a, b)"
     source = "torch.maximum, ONNX Max"
     faults = NO_FAULTS
-    oracle = np.maximum
 
     def scalar(a, b):
         return a if a > b or a != a else b
@@ -236,7 +222,6 @@ class minimum(Binary):
     formula = "min(a, b)"
     source = "torch.minimum, ONNX Min"
     faults = NO_FAULTS
-    oracle = np.minimum
 
     def scalar(a, b):
         return a if a < b or a != a else b
@@ -263,9 +248,7 @@ class neg(Unary):
     source = "torch.neg, numpy.negative, ONNX Neg"
     faults = NO_FAULTS
     oracle = np.negative
-
-    def scalar(x):
-        return -x
+    scalar = operator.neg
 
     def grad(g, operands, results, grads):
         return (g.neg(grads[0]),)
@@ -278,10 +261,7 @@ class abs(Unary):
     formula = "x where x >= 0, else -x"
     source = "torch.abs, numpy.absolute, ONNX Abs"
     faults = NO_FAULTS
-    oracle = np.abs
-
-    def scalar(x):
-        return np.abs(x)
+    scalar = np.abs
 
     def grad(g, operands, results, grads):
         return (g.mul(grads[0], g.sign(operands[0])),)
@@ -294,7 +274,6 @@ class sign(Unary):
     formula = "-1 where x < 0, 0 where x = 0, 1 where x > 0"
     source = "torch.sign, ONNX Sign"
     faults = NO_FAULTS
-    oracle = np.sign
 
     def scalar(x):
         if x > 0.0:
@@ -320,7 +299,6 @@ class square(Unary):
     formula = "x * x"
     source = "torch.square"
     faults = OVERFLOW
-    oracle = np.square
 
     def scalar(x):
         return x * x
@@ -447,10 +425,7 @@ class floor(_Rounding):
 
     signature = "floor(x: N)"
     source = "torch.floor, ONNX Floor"
-    oracle = np.floor
-
-    def scalar(x):
-        return np.floor(x)
+    scalar = np.floor
 
 
 class ceil(_Rounding):
@@ -458,10 +433,7 @@ class ceil(_Rounding):
 
     signature = "ceil(x: N)"
     source = "torch.ceil, ONNX Ceil"
-    oracle = np.ceil
-
-    def scalar(x):
-        return np.ceil(x)
+    scalar = np.ceil
 
 
 class round(_Rounding):
@@ -470,9 +442,7 @@ class round(_Rounding):
     signature = "round(x: N)"
     source = "torch.round, ONNX Round"
     oracle = np.rint
-
-    def scalar(x):
-        return np.rint(x)
+    scalar = np.rint
 
 
 class trunc(_Rounding):
@@ -480,7 +450,4 @@ class trunc(_Rounding):
 
     signature = "trunc(x: N)"
     source = "torch.trunc"
-    oracle = np.trunc
-
-    def scalar(x):
-        return np.trunc(x)
+    scalar = np.trunc

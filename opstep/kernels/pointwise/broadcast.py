@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from opstep.runtime.device.launch import Arg, Held, Seen
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import TensorType
@@ -44,21 +45,51 @@ class Layout(NamedTuple):
     left.
 
     `shape` has at least two axes; `strides[k]` are operand k's, in elements, 0 where it is
-    broadcast.
+    broadcast, from its element `starts[k]` on.
     """
 
     shape: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
+    starts: tuple[int, ...]
+
+    def own(self) -> tuple[int, ...]:
+        """The strides of the result."""
+        steps, step = [], 1
+        for n in reversed(self.shape):
+            steps.append(step if n != 1 else 0)
+            step *= n
+        return tuple(reversed(steps))
 
 
-def collapse(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> Layout:
+def collapse(
+    shape: Sequence[int], operands: Sequence[Arg], per_channel: Sequence[int] = ()
+) -> Layout:
     """Merges axes of a row-major result wherever every operand (broadcast to it) stays regular.
+    Those that are `per_channel` have an element for each place along axis 1.
+    """
+    strides = [strides_along(a, len(shape), k in per_channel) for k, a in enumerate(operands)]
+    starts = tuple(a.start if isinstance(a, Seen) else 0 for a in operands)
+    return merged(shape, strides, starts)
 
-    >>> collapse((2, 3, 4, 5), [(2, 3, 4, 5), (3, 1, 1)])
-    Layout(shape=(2, 3, 20), strides=((60, 20, 1), (0, 1, 0)))
+
+def strides_along(a: Arg | Held, rank: int, per_channel: bool = False) -> list[int]:
+    """How an operand steps along the axes of a result."""
+    inner = rank - 2 if per_channel else 0
+    if isinstance(a, Seen):
+        own = [step if n != 1 else 0 for step, n in zip(a.strides, a.shape, strict=True)]
+        own = [0] * (rank - inner - a.rank) + own
+    else:
+        own = broadcast_strides(a.shape, rank - inner)
+    return own + [0] * inner
+
+
+def merged(shape: Sequence[int], strides: Sequence[Sequence[int]], starts: Sequence[int]) -> Layout:
+    """The layout of operands that step so along a result of that shape.
+
+    >>> merged((2, 3, 4, 5), [(60, 20, 5, 1), (0, 1, 0, 0)], (0, 0))
+    Layout(shape=(2, 3, 20), strides=((60, 20, 1), (0, 1, 0)), starts=(0, 0))
     """
     axes = [k for k, n in enumerate(shape) if n != 1]
-    strides = [broadcast_strides(s, len(shape)) for s in operands]
     groups: list[list[int]] = [[axes[0]]] if axes else []
     for outer, inner in pairwise(axes):
         if all(s[outer] == s[inner] * shape[inner] for s in strides):
@@ -73,7 +104,7 @@ def collapse(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> Layout:
         sizes.append(size)
     pad = (0,) * (2 - len(groups))
     steps = tuple(pad + tuple(s[group[-1]] for group in groups) for s in strides)
-    return Layout(tuple(sizes), steps)
+    return Layout(tuple(sizes), steps, tuple(starts))
 
 
 def broadcast_strides(shape: Sequence[int], rank: int) -> list[int]:

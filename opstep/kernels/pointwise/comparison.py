@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 
 from opstep.kernels.pointwise.broadcast import broadcast_shape
-from opstep.kernels.pointwise.elementwise import Binary, Relation, Test, Unary
+from opstep.kernels.pointwise.elementwise import Binary, Relation, Unary
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import boolean
 
@@ -17,10 +18,7 @@ class equal(Relation):
 
     signature = "equal(a: T, b: T)"
     source = "torch.eq, ONNX Equal"
-    oracle = np.equal
-
-    def scalar(a, b):
-        return a == b
+    scalar = operator.eq
 
 
 class not_equal(Relation):
@@ -28,10 +26,7 @@ class not_equal(Relation):
 
     signature = "not_equal(a: T, b: T)"
     source = "torch.ne"
-    oracle = np.not_equal
-
-    def scalar(a, b):
-        return a != b
+    scalar = operator.ne
 
 
 class less(Relation):
@@ -39,10 +34,7 @@ class less(Relation):
 
     signature = "less(a: T, b: T)"
     source = "torch.lt, ONNX Less"
-    oracle = np.less
-
-    def scalar(a, b):
-        return a < b
+    scalar = operator.lt
 
 
 class less_equal(Relation):
@@ -50,10 +42,7 @@ class less_equal(Relation):
 
     signature = "less_equal(a: T, b: T)"
     source = "torch.le, ONNX LessOrEqual"
-    oracle = np.less_equal
-
-    def scalar(a, b):
-        return a <= b
+    scalar = operator.le
 
 
 class greater(Relation):
@@ -61,10 +50,7 @@ class greater(Relation):
 
     signature = "greater(a: T, b: T)"
     source = "torch.gt, ONNX Greater"
-    oracle = np.greater
-
-    def scalar(a, b):
-        return a > b
+    scalar = operator.gt
 
 
 class greater_equal(Relation):
@@ -72,10 +58,7 @@ class greater_equal(Relation):
 
     signature = "greater_equal(a: T, b: T)"
     source = "torch.ge, ONNX GreaterOrEqual"
-    oracle = np.greater_equal
-
-    def scalar(a, b):
-        return a >= b
+    scalar = operator.ge
 
 
 class logical_and(Relation):
@@ -83,7 +66,6 @@ class logical_and(Relation):
 
     signature = "logical_and(a: T, b: T)"
     source = "torch.logical_and, ONNX And"
-    oracle = np.logical_and
 
     def scalar(a, b):
         return (a != 0.0) & (b != 0.0)
@@ -94,7 +76,6 @@ class logical_or(Relation):
 
     signature = "logical_or(a: T, b: T)"
     source = "torch.logical_or, ONNX Or"
-    oracle = np.logical_or
 
     def scalar(a, b):
         return (a != 0.0) | (b != 0.0)
@@ -105,54 +86,45 @@ class logical_xor(Relation):
 
     signature = "logical_xor(a: T, b: T)"
     source = "torch.logical_xor, ONNX Xor"
-    oracle = np.logical_xor
 
     def scalar(a, b):
         return (a != 0.0) != (b != 0.0)
 
 
-class logical_not(Test):
+class logical_not(Relation):
     """Whether x is false (0)."""
 
     signature = "logical_not(x: T)"
     source = "torch.logical_not, ONNX Not"
-    oracle = np.logical_not
 
     def scalar(x):
         return x == 0.0
 
 
-class isnan(Test):
+class isnan(Relation):
     """Whether x is NaN; false for every integer."""
 
     signature = "isnan(x: N)"
     source = "torch.isnan, ONNX IsNaN"
-    oracle = np.isnan
 
     def scalar(x):
         return x != x
 
 
-class isinf(Test):
+class isinf(Relation):
     """Whether x is infinite, of either sign; false for every integer."""
 
     signature = "isinf(x: N)"
     source = "torch.isinf, ONNX IsInf"
-    oracle = np.isinf
-
-    def scalar(x):
-        return math.isinf(x)
+    scalar = math.isinf
 
 
-class isfinite(Test):
+class isfinite(Relation):
     """Whether x is neither NaN nor infinite; true for every integer."""
 
     signature = "isfinite(x: N)"
     source = "torch.isfinite"
-    oracle = np.isfinite
-
-    def scalar(x):
-        return math.isfinite(x)
+    scalar = math.isfinite
 
 
 class _Bitwise(Binary):
@@ -175,10 +147,7 @@ class bitwise_and(_Bitwise):
 
     signature = "bitwise_and(a: T, b: T)"
     source = "torch.bitwise_and, ONNX BitwiseAnd"
-    oracle = np.bitwise_and
-
-    def scalar(a, b):
-        return a & b
+    scalar = operator.and_
 
 
 class bitwise_or(_Bitwise):
@@ -186,10 +155,7 @@ class bitwise_or(_Bitwise):
 
     signature = "bitwise_or(a: T, b: T)"
     source = "torch.bitwise_or, ONNX BitwiseOr"
-    oracle = np.bitwise_or
-
-    def scalar(a, b):
-        return a | b
+    scalar = operator.or_
 
 
 class bitwise_xor(_Bitwise):
@@ -197,10 +163,7 @@ class bitwise_xor(_Bitwise):
 
     signature = "bitwise_xor(a: T, b: T)"
     source = "torch.bitwise_xor, ONNX BitwiseXor"
-    oracle = np.bitwise_xor
-
-    def scalar(a, b):
-        return a ^ b
+    scalar = operator.xor
 
 
 class bitwise_not(Unary):
@@ -215,8 +178,7 @@ class bitwise_not(Unary):
         _bits(x, 0)
         return x
 
-    def scalar(x):
-        return ~x
+    scalar = operator.invert
 
     @staticmethod
     def turned(x):

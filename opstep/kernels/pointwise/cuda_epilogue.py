@@ -13,10 +13,11 @@ from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
-from opstep.kernels.pointwise.broadcast import broadcast_strides
-from opstep.kernels.pointwise.cuda_cast import as_numbers
-from opstep.kernels.pointwise.cuda_fused import element_text
-from opstep.kernels.pointwise.fused import Element, computed, indented, seen_shapes
+from opstep.kernels.pointwise.broadcast import strides_along
+from opstep.kernels.pointwise.conversions import as_numbers, computed
+from opstep.kernels.pointwise.cuda_fused import element_of
+from opstep.kernels.pointwise.fused import Element
+from opstep.kernels.pointwise.loops import indented
 from opstep.kernels.pointwise.selection import same
 from opstep.runtime.device.cuda.compiling.names import through_bf16, through_f16
 from opstep.runtime.device.launch import Arg, Grid, Held, Launch, Scratch
@@ -69,9 +70,10 @@ class Unfinished(Held):
         given = [*operands[:place], self, *operands[place:]]
         found: list[str] = []
         axes: set[int] = set()
-        for shape in seen_shapes(given, self.rank, body):
-            steps = [d for d, s in enumerate(broadcast_strides(shape, self.rank)) if s]
-            if prod(shape) == self.size:
+        for k, a in enumerate(given):
+            along = strides_along(a, self.rank, k in body.per_channel)
+            steps = [d for d, s in enumerate(along) if s]
+            if all(d in steps for d, n in enumerate(self.shape) if n != 1):
                 found.append(SAME)
             elif len(steps) <= 1:
                 found.append(CHANNEL if steps else ONE)
@@ -185,8 +187,7 @@ def _element(ending: Ending, name: str, scope: dict[str, Any]) -> Element:
     element = Element(ending.body, on_gpu=True)
     scope |= element.scope
     scope["rounded"] = _ROUNDED.get(ending.body.operands[ending.place].name, same)
-    text = element_text(element, ending.ways)
-    scope["element"] = from_text(text, f"{name}, an element", "element", scope)
+    scope["element"] = element_of(element, name)
     return element
 
 

@@ -14,11 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_cast import as_numbers
-from opstep.kernels.pointwise.cuda_elementwise import COLUMN, EACH, ONE, ROW, SAME, ways_of
-from opstep.kernels.pointwise.cuda_fused import element_text, guarded, loaded, walks_of
+from opstep.kernels.pointwise.conversions import as_numbers
+from opstep.kernels.pointwise.cuda_elementwise import (
+    COLUMN,
+    ONE,
+    ROW,
+    SAME,
+    Task,
+    Text,
+    walks_of,
+    ways_of,
+)
+from opstep.kernels.pointwise.cuda_fused import element_of, task_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
-from opstep.kernels.pointwise.fused import Element, indented, layout_of
+from opstep.kernels.pointwise.fused import Element, layout_of
+from opstep.kernels.pointwise.loops import indented
 from opstep.runtime.device.builtin import atomic_add, offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to
 from opstep.runtime.device.cuda.recording.counters import LANES, Kind
@@ -47,7 +57,7 @@ TOGETHER = 16  # elements whose sums are under way at once
 MOST_TOGETHER = 3  # tensors; of more, whose sums take more registers, two
 
 
-def is_measured(given: Sequence[Arg], body: Body, registers: Sequence[int]) -> bool:
+def is_measured(*given: Arg, body: Body, registers: Sequence[int]) -> bool:
     """Whether the group's kernel can take the statistics of all these registers. `given`: operands
     and results of the group, and more.
     """
@@ -56,7 +66,9 @@ def is_measured(given: Sequence[Arg], body: Body, registers: Sequence[int]) -> b
     small = args[len(body.operands)].size < LIMIT
     alike = all(16 // body.types[r].itemsize == width for r in registers)
     few = len(registers) <= MOST_MEASURED
-    return small and alike and few and EACH not in _ways(args, body, width)
+    layout = layout_of(args, body)
+    ways = {SAME, ONE, ROW, COLUMN}.issuperset(ways_of(layout, width))
+    return small and alike and few and ways
 
 
 def width_of(body: Body) -> int:
@@ -64,20 +76,15 @@ def width_of(body: Body) -> int:
     return 16 // max(t.itemsize for t in body.types)
 
 
-def _ways(args: Sequence[Arg], body: Body, width: int) -> tuple[str, ...]:
-    layout = layout_of(args, body)
-    return ways_of(layout.shape, layout.strides, width)
-
-
-def launch_measured(given: Sequence[Arg], body: Body, registers: tuple[int, ...]) -> Grid:
+def launch_measured(*given: Arg, body: Body, registers: tuple[int, ...]) -> Grid:
     """`given`: operands and results of the group, then what blocks leave of each register, one
     behind the other: counts, moments, limits (`recording.statistics.block_folder`).
     """
-    *given, counts, moments, limits = given
-    args = tuple(as_numbers(a) for a in given)
+    *plain, counts, moments, limits = given
+    args = tuple(as_numbers(a) for a in plain)
     size, width = args[len(body.operands)].size, width_of(body)
     layout = layout_of(args, body)
-    ways = ways_of(layout.shape, layout.strides, width)
+    ways = ways_of(layout, width)
     walks, steps = walks_of(layout, ways)
     *sizes, inner = layout.shape
     where = (inner, tuple(sizes), len(sizes), *steps) if steps else ()
@@ -104,9 +111,9 @@ def _kernel(body: Body, registers: tuple[int, ...], ways: tuple[str, ...], walks
         scope |= {"cells": CELLS * len(registers)}
         for m, r in enumerate(registers):
             scope |= {f"{what}{m}": f for what, f in _functions(element.types[r]).items()}
-        text = element_text(element, ways)
-        scope["element"] = from_text(text, f"{name} element", "element", scope)
-        text = _Text(element, len(body.results), len(registers), ways, walks, width).kernel()
+        scope["element"] = element_of(element, name)
+        task = task_of(element, scope["element"], body)
+        text = "\n".join(_Text(task, len(registers), ways, walks, width).lines())
         _kernels[key] = pinned("f64")(from_text(text, name, "measured", scope))
         _kernels[key].__name__ = "fused with statistics"
     return _kernels[key]
@@ -129,28 +136,16 @@ def _functions(dtype: DType) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class _Text:
-    """That of a kernel: (*operands, *results, a 0, size, span, counts, moments, limits, inner,
-    sizes, count, *strides of operands that repeat)
+class _Text(Text):
+    """That of a kernel: (*operands, *results, a 0, size, span, counts, moments, limits, *what walks
+    need)
     """
 
-    def __init__(self, element: Element, stored: int, measured: int, ways, walks, width: int):
-        self.element = element
-        self.stored = stored  # results that are written
+    def __init__(self, task: Task, measured: int, ways, walks, width: int):
+        super().__init__(task, ways, walks, width)
         self.measured = measured
-        self.ways, self.walks, self.width = ways, walks, width
-        everything = range(stored + measured)
-        self.needed = [k for k in element.needed(everything) if k < len(ways)]
-        self._whole = [k for k in self.needed if ways[k] == SAME]
-        self.walked = sorted({walks[k] for k in self.needed if walks[k] >= 0})
 
-    def kernel(self) -> str:
-        ways, body = self.ways, self.element.body
-        repeats = max(self.walks, default=-1) >= 0
-        head = [f"x{k}" for k in range(len(ways))] + [f"y{q}" for q in range(self.stored)]
-        head += ["zero", "n", "span", "counts", "moments", "limits"]
-        if repeats:
-            head += ["inner", "sizes", "count", *(f"s{w}" for w in range(max(self.walks) + 1))]
+    def lines(self) -> list[str]:
         lines = [
             "columns = pointer_to(cuda.shared.array(0, np.int32))",
             "thread = np.int64(cuda.threadIdx.x)",
@@ -164,21 +159,20 @@ class _Text:
             lines += [f"n{m} = 0", f"low{m} = high_end{m}", f"high{m} = low_end{m}"]
             lines += [f"pivot{m} = 0.0", f"total{m} = 0.0", f"squares{m} = 0.0"]
             lines.append(f"columns{m} = offset(columns, {m} * CELLS)")
-        lines += [f"r{k} = x{k}[0]" for k in self.needed if ways[k] == ONE]
-        if body.status >= 0:
-            lines.append(f"takes = takes_effect(x{body.status}[0])")
-        lines += ["at = block * span", "end = min(at + span, n)"]
+        lines += [*self.begin(), "at = block * span", "end = min(at + span, n)"]
         lines.append("if at + STEP <= end:")
         for u in range(AHEAD):
             place = f"at + ({u} * THREADS + thread) * {self.width}"
-            lines += indented(self._loads(u, place))
+            lines += indented(self.same(place, f"_{u}"))
         lines += ["    while at + STEP <= end:", *indented(self._tile(), 2)]
-        lines += ["for i in range(at + thread, end, THREADS):", *indented(self._single())]
+        single = [*self.single("i"), *self._counted_alone()]
+        lines += ["for i in range(at + thread, end, THREADS):", *indented(single)]
         for m in range(self.measured):
             given = f"columns{m}, {_state(m)}, offset(counts, {m} * ROWS * blocks)"
             given += f", offset(moments, {2 * m} * blocks), offset(limits, {3 * m} * blocks)"
             lines.append(f"fold{m}({given}, block, blocks)")
-        return "\n".join([f"def measured({', '.join(head)}):", *indented(lines)])
+        head = self.head(["n", "span", "counts", "moments", "limits"])
+        return [f"def measured({', '.join(head)}):", *indented(lines)]
 
     def _tile(self) -> list[str]:
         """Loads, computes, stores and counts a thread's part of a tile."""
@@ -188,31 +182,12 @@ class _Text:
         ahead = [f"next + ({u} * THREADS + thread) * {self.width}" for u in range(AHEAD)]
         places = [*(f"at{u}" for u in vectors), *ahead]
         for u in vectors:
-            lines += self._loads(u + AHEAD, places[u + AHEAD])
-            lines += self._vector(u)
-        taken = [f"a{k}_{u} = a{k}_{u + len(vectors)}" for u in range(AHEAD) for k in self._whole]
+            lines += self.same(places[u + AHEAD], f"_{u + AHEAD}")
+            lines += [*self.others(f"at{u}", f"_{u}"), *self.computed(f"_{u}")]
+            lines += [*self.stored(f"at{u}"), *self._counted(u)]
+        whole = [k for k in self.task.needed if self.ways[k] == SAME]
+        taken = [f"a{k}_{u} = a{k}_{u + len(vectors)}" for u in range(AHEAD) for k in whole]
         return [*lines, *taken, "at += STEP"]
-
-    def _loads(self, u: int, place: str) -> list[str]:
-        return [f"a{k}_{u} = {loaded(k, place, self.width)}" for k in self._whole]
-
-    def _vector(self, u: int) -> list[str]:
-        ways, width = self.ways, self.width
-        lines = self._spots(f"at{u}")
-        for k in self.needed:
-            if ways[k] == COLUMN:
-                lines.append(f"r{k} = x{k}[q{self.walks[k]}]")
-            elif ways[k] == ROW:
-                place = f"q{self.walks[k]} + column"
-                lines.append(f"a{k}_{u} = {loaded(k, place, width)}")
-        for e in range(width):
-            given = [f"r{k}" if ways[k] in (ONE, COLUMN) else f"a{k}_{u}[{e}]" for k in self.needed]
-            lines.append(f"o{e} = element({', '.join([*given, 'zero'])})")
-        for q in range(self.stored):
-            values = self._elements(q)
-            line = f"store(y{q}, at{u}, {values})" if width > 1 else f"y{q}[at{u}] = {values}[0]"
-            lines += guarded(self.element.body, q, line)
-        return lines + self._counted(u)
 
     def _counted(self, u: int) -> list[str]:
         """Several tensors are summed up before anything is asked of the sums of one, so that none
@@ -225,7 +200,7 @@ class _Text:
         for first in range(0, self.measured, together):
             some = range(first, min(first + together, self.measured))
             for m in some:
-                lines.append(f"v{m} = {self._elements(self.stored + m)}")
+                lines.append(f"v{m} = {self.values(self._results + m)}")
                 lines.append(f"count{m}(v{m}, columns{m}, lane)")
                 lines.append(f"pivot{m} = pivot_of{m}(n{m}, v{m}, pivot{m})")
             lines += [f"{sums_named(m)} = sums{m}(v{m}, pivot{m})" for m in some]
@@ -236,26 +211,11 @@ class _Text:
                 lines.append(f"    {_state(m)} = settle{m}({given})")
         return lines
 
-    def _spots(self, at: str) -> list[str]:
-        """Where operands that repeat have the element at a place."""
-        if not self.walked:
-            return []
-        lines = [f"row = div32({at}, inner)", f"column = {at} - row * inner"]
-        return lines + [f"q{w} = spot(row, sizes, s{w}, count)" for w in self.walked]
-
-    def _elements(self, q: int) -> str:
-        return f"({', '.join(f'o{e}[{q}]' for e in range(self.width))},)"
-
-    def _single(self) -> list[str]:
-        """The same of one element, of those that do not fill a tile."""
-        lines, ways = self._spots("i"), self.ways
-        places = {SAME: "x{k}[i]", ONE: "r{k}", COLUMN: "x{k}[q{w}]", ROW: "x{k}[q{w} + column]"}
-        given = [places[ways[k]].format(k=k, w=self.walks[k]) for k in self.needed]
-        lines.append(f"o = element({', '.join([*given, 'zero'])})")
-        for q in range(self.stored):
-            lines += guarded(self.element.body, q, f"y{q}[i] = o[{q}]")
+    def _counted_alone(self) -> list[str]:
+        """One element, of those that do not fill a tile."""
+        lines: list[str] = []
         for m in range(self.measured):
-            lines.append(f"w{m} = value{m}(o[{self.stored + m}])")
+            lines.append(f"w{m} = value{m}(o[{self._results + m}])")
             lines.append(f"atomic_add(columns{m}, place{m}(w{m}, lane), 1)")
             given = f"w{m}, moments, i, 0, columns{m}, lane, {_state(m)}"
             lines.append(f"{_state(m)} = add_element{m}({given})")

@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-from opstep.runtime.device.launch import Arg, Grid, Launch
-from opstep.runtime.plan.body import Body, fused, measured
-from opstep.runtime.plan.epilogues import Epilogue, epilogued
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from opstep.runtime.plan.body import fused, measured
+from opstep.runtime.plan.epilogues import epilogued
 
 
-def _cpu(*args: Arg, body: Body) -> Launch:
-    from opstep.kernels.pointwise.fused import launch
+def _late(module: str, name: str) -> Callable:
+    """A function of a module that is imported when it is called."""
 
-    return launch(args, body, on_gpu=False)
+    def call(*args: Any, **attrs: Any) -> Any:
+        return getattr(import_module(f"opstep.kernels.pointwise.{module}"), name)(*args, **attrs)
 
-
-def _cuda(*args: Arg, body: Body) -> Grid | Launch:
-    from opstep.kernels.pointwise.cuda_fused import launch_on_gpu
-
-    return launch_on_gpu(args, body)
+    return call
 
 
-def _measured_cuda(*args: Arg, body: Body, registers: tuple[int, ...]) -> Grid:
-    from opstep.kernels.pointwise.cuda_measured import launch_measured
-
-    return launch_measured(args, body, registers)
-
-
-def _is_measured(*args: Arg, body: Body, registers: tuple[int, ...]) -> bool:
-    from opstep.kernels.pointwise.cuda_measured import is_measured
-
-    return is_measured(args, body, registers)
-
-
-def _epilogued_cuda(*args: Arg, epilogue: Epilogue) -> list[Grid | Launch]:
-    from opstep.kernels.pointwise.cuda_epilogue import epilogued_on_gpu
-
-    return epilogued_on_gpu(*args, epilogue=epilogue)
-
-
-def _is_taken(*args: Arg, epilogue: Epilogue) -> bool:
-    from opstep.kernels.pointwise.cuda_epilogue import is_taken
-
-    return is_taken(*args, epilogue=epilogue)
-
-
-fused.cpu = _cpu
-fused.cuda = _cuda
-measured.cuda = _measured_cuda
-measured.is_taken = _is_measured
-epilogued.cuda = _epilogued_cuda
-epilogued.is_taken = _is_taken
+fused.cpu = _late("fused", "launch")
+fused.cuda = _late("cuda_fused", "launch_on_gpu")
+measured.cuda = _late("cuda_measured", "launch_measured")
+measured.is_taken = _late("cuda_measured", "is_measured")
+epilogued.cuda = _late("cuda_epilogue", "epilogued_on_gpu")
+epilogued.is_taken = _late("cuda_epilogue", "is_taken")

@@ -4,50 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.pointwise.broadcast import broadcast_shape, collapse, locate
-from opstep.kernels.pointwise.cuda_cast import as_bits, cast_of
-from opstep.kernels.pointwise.cuda_elementwise import elementwise
+from opstep.kernels.pointwise.broadcast import broadcast_shape
+from opstep.kernels.pointwise.conversions import as_bits
+from opstep.kernels.pointwise.cuda_elementwise import cast_of, elementwise
 from opstep.kernels.pointwise.elementwise import onto, same
+from opstep.kernels.pointwise.loops import looped
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.runtime.device.convert import conversion, plain
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
 from opstep.runtime.ir.faults import Faults, Rule
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, f32
-
-
-def choose(c, a, b, y, sizes, c_steps, a_steps, b_steps, rank, lo, hi):
-    """Rows of the last axis; loops for the usual cases, and one that takes any steps."""
-    last = rank - 1
-    n = sizes[last]
-    row = lo // n
-    j = lo - row * n
-    i = lo
-    while i < hi:
-        count = min(n - j, hi - i)
-        r = locate(row, sizes, c_steps, last) + j * c_steps[last]
-        p = locate(row, sizes, a_steps, last) + j * a_steps[last]
-        q = locate(row, sizes, b_steps, last) + j * b_steps[last]
-        steps = c_steps[last] * 4 + a_steps[last] * 2 + b_steps[last]
-        if steps == 7:
-            for k in range(count):
-                y[i + k] = a[p + k] if c[r + k] != 0 else b[q + k]
-        elif steps == 6:
-            other = b[q]
-            for k in range(count):
-                y[i + k] = a[p + k] if c[r + k] != 0 else other
-        elif steps == 5:
-            one = a[p]
-            for k in range(count):
-                y[i + k] = one if c[r + k] != 0 else b[q + k]
-        else:
-            for k in range(count):
-                one = a[p + k * a_steps[last]]
-                other = b[q + k * b_steps[last]]
-                y[i + k] = one if c[r + k * c_steps[last]] != 0 else other
-        i += count
-        j = 0
-        row += 1
 
 
 def chosen(c, a, b):
@@ -71,10 +38,7 @@ class where(Op):
         return a.with_shape(broadcast_shape(cond, a, b))
 
     def cpu(cond, a, b, y):
-        layout = collapse(y.shape, (cond.shape, a.shape, b.shape))
-        rank = len(layout.shape)
-        where = (layout.shape, *layout.strides, rank)
-        return Launch(choose, cond, a, b, y, *where, units=y.size, each=True)
+        return looped(chosen, "where", (cond, a, b), y, bits=True)
 
     def cuda(cond, a, b, y):
         values = as_bits(a, b, y)

@@ -8,11 +8,18 @@ import math
 
 import numpy as np
 
+from opstep.kernels.math import cuda_fast
+from opstep.kernels.math.cuda_fast import for_gpu
 from opstep.kernels.math.fastmath import exp, log, log1p
 from opstep.kernels.math.float32 import erfinv32
 from opstep.kernels.math.float64 import lgamma32
-from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto
-from opstep.kernels.pointwise.transcendental import without_warnings
+from opstep.kernels.pointwise.elementwise import (
+    EVERY_TYPE,
+    Binary,
+    Unary,
+    onto,
+    without_warnings,
+)
 from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.kernels.rules.relations import elementwise
 from opstep.runtime.device.source import by_dtype, pinned, vectorised
@@ -52,15 +59,14 @@ class erfc(Unary):
     faults = NO_FAULTS
 
     oracle = each(math.erfc)
-
-    def scalar(x):
-        return math.erfc(x)
+    scalar = math.erfc
 
     def grad(g, operands, results, grads):
         bell = g.exp(g.neg(g.square(operands[0])))
         return (g.mul(grads[0], g.mul(bell, -2.0 / math.sqrt(math.pi))),)
 
 
+@for_gpu(cuda_fast.erfinv, cuda_fast.erfinv_of_half)
 @by_dtype(f32=erfinv32)
 def inverse_erf(x):
     """Giles's approximation (2010), refined by Newton's method."""
@@ -110,7 +116,6 @@ class erfinv(Unary):
     )
 
     oracle = each(inverse_erf)
-
     scalar = inverse_erf
 
     def grad(g, operands, results, grads):
@@ -133,7 +138,6 @@ class lgamma(Unary):
     faults = Faults(elementwise, _POLE)
 
     oracle = each(_gamma_log)
-
     scalar = gamma_log
 
     def grad(g, operands, results, grads):
@@ -176,7 +180,6 @@ class digamma(Unary):
     faults = Faults(elementwise, _POLE, _BELOW)
 
     oracle = each(gamma_slope)
-
     scalar = gamma_slope
 
     def grad(g, operands, results, grads):
@@ -216,7 +219,6 @@ class trigamma(Unary):
     grad = None
 
     oracle = each(gamma_bend)
-
     scalar = gamma_bend
 
 
@@ -228,10 +230,7 @@ class hypot(Binary):
     formula = "sqrt(a*a + b*b)"
     source = "torch.hypot, numpy.hypot"
     faults = OVERFLOW
-    oracle = np.hypot
-
-    def scalar(a, b):
-        return math.hypot(a, b)
+    scalar = math.hypot
 
     def grad(g, operands, results, grads):
         (a, b), (y,), (gy,) = operands, results, grads
@@ -248,10 +247,7 @@ class copysign(Binary):
     formula = "|a| where b >= 0, else -|a|"
     source = "torch.copysign, numpy.copysign"
     faults = NO_FAULTS
-    oracle = np.copysign
-
-    def scalar(a, b):
-        return math.copysign(a, b)
+    scalar = math.copysign
 
     def grad(g, operands, results, grads):
         (a, b), (y,), (gy,) = operands, results, grads
@@ -300,7 +296,6 @@ class logaddexp(Binary):
     formula = "max(a, b) + ln(1 + e**-|a - b|)"
     source = "torch.logaddexp, numpy.logaddexp"
     faults = NO_FAULTS
-    oracle = np.logaddexp
 
     def scalar(a, b):
         top = a if a > b or a != a else b

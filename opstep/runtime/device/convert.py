@@ -9,49 +9,61 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.runtime.device.builtin import bits_to_float, float_to_bits
+from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
 from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.device.source import pinned
 from opstep.runtime.ir.types import DType, bf16, f16, i8, i16, i32, i64
 
+# Halves are converted without a branch and in 32 bits, so that vectors stay short.
 
-def half_to_float(h):
-    """IEEE half bits -> f32, exactly."""
-    rest = h & 0x7FFF
-    # exponent and fraction moved into place; the product by 2**112 rebiases, subnormals included
+
+def from_f16(h):
+    rest = np.uint32(h & 0x7FFF)
     number = bits_to_float(np.uint32(rest << 13)) * bits_to_float(np.uint32(0x77800000))
-    bits = np.int64(float_to_bits(number)) | ((h & 0x8000) << 16)
-    if rest >= 0x7C00:
-        bits |= 0x7F800000
-    return bits_to_float(np.uint32(bits))
+    bits = np.uint32(float_to_bits(number))
+    bits = pick(rest >= 0x7C00, np.uint32(bits | 0x7F800000), bits)
+    return bits_to_float(np.uint32(bits | np.uint32(np.uint32(h & 0x8000) << 16)))
 
 
-def float_to_half(number):
-    """f32 -> IEEE half bits, to nearest even."""
-    bits = np.int64(float_to_bits(number)) & 0xFFFFFFFF
-    sign = (bits >> 16) & 0x8000
-    bits &= 0x7FFFFFFF
-    if bits > 0x7F800000:
-        return sign | 0x7E00 | ((bits >> 13) & 0x1FF)
-    if bits >= 0x47800000:
-        return sign | 0x7C00
-    if bits < 0x38800000:
-        # below the smallest normal: adding 0.5 leaves the rounded multiple of 2**-24 in the low
-        # bits
-        small = bits_to_float(np.uint32(bits)) + bits_to_float(np.uint32(0x3F000000))
-        return sign | (np.int64(float_to_bits(small)) - 0x3F000000)
-    return sign | ((bits + 0xFFF + ((bits >> 13) & 1) - (112 << 23)) >> 13)
+def from_bf16(h):
+    return bits_to_float(np.uint32(np.uint32(h) << 16))
 
 
-def bfloat_to_float(h):
-    return bits_to_float(np.uint32(h << 16))
+@pinned("f32")
+def to_f16(v):
+    """The bits of a number that an f16 can hold."""
+    bits = np.uint32(float_to_bits(np.float32(v)))
+    size = np.uint32(bits & 0x7FFFFFFF)
+    found = np.uint32((size >> 13) - (112 << 10))
+    small = np.uint32(np.uint32(float_to_bits(bits_to_float(size) + 0.5)) - 0x3F000000)
+    found = pick(size < 0x38800000, small, found)
+    found = pick(size >= 0x7F800000, np.uint32((size >> 13) & 0x7FFF), found)
+    return np.uint16(found | np.uint32(np.uint32(bits >> 16) & 0x8000))
 
 
-def float_to_bfloat(number):
-    """f32 -> bfloat16 bits, to nearest even."""
-    bits = np.int64(float_to_bits(number)) & 0xFFFFFFFF
-    if (bits & 0x7FFFFFFF) > 0x7F800000:
-        return (bits >> 16) | 0x40
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+def to_bf16(v):
+    return np.uint16(np.uint32(float_to_bits(np.float32(v))) >> 16)
+
+
+@pinned("f32")
+def as_f16(v):
+    """Rounded to what an f16 can hold."""
+    bits = np.uint32(float_to_bits(np.float32(v)))
+    size = np.uint32(bits & 0x7FFFFFFF)
+    found = np.uint32((size + 0xFFF + ((size >> 13) & 1)) & 0xFFFFE000)
+    # below the smallest normal: next to 0.5, the last bit of an f32 is 2**-24
+    small = np.uint32(float_to_bits((bits_to_float(size) + 0.5) - 0.5))
+    found = pick(size < 0x38800000, small, found)
+    found = pick(size >= 0x477FF000, np.uint32(0x7F800000), found)
+    found = pick(size > 0x7F800000, np.uint32(size | 0x400000), found)
+    return bits_to_float(np.uint32(found | (bits & 0x80000000)))
+
+
+def as_bf16(v):
+    bits = np.uint32(float_to_bits(np.float32(v)))
+    found = np.uint32((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000)
+    is_nan = np.uint32(bits & 0x7FFFFFFF) > 0x7F800000
+    return bits_to_float(pick(is_nan, np.uint32(bits | 0x400000), found))
 
 
 def round_to_odd(wide):
@@ -75,37 +87,37 @@ def shortened(n):
 
 def f16_in(x, y, lo, hi):
     for i in range(lo, hi):
-        y[i] = half_to_float(np.int64(x[i]))
+        y[i] = from_f16(x[i])
 
 
 def bf16_in(x, y, lo, hi):
     for i in range(lo, hi):
-        y[i] = bfloat_to_float(np.int64(x[i]))
+        y[i] = from_bf16(x[i])
 
 
 def f16_out(x, y, lo, hi):
     for i in range(lo, hi):
-        y[i] = float_to_half(np.float32(x[i]))
+        y[i] = to_f16(as_f16(np.float32(x[i])))
 
 
 def bf16_out(x, y, lo, hi):
     for i in range(lo, hi):
-        y[i] = float_to_bfloat(np.float32(x[i]))
+        y[i] = to_bf16(as_bf16(np.float32(x[i])))
 
 
 def f16_out_of_wide(x, y, lo, hi):
     for i in range(lo, hi):
-        y[i] = float_to_half(round_to_odd(x[i]))
+        y[i] = to_f16(as_f16(round_to_odd(x[i])))
 
 
 def bf16_out_of_wide(x, y, lo, hi):
     for i in range(lo, hi):
-        y[i] = float_to_bfloat(round_to_odd(x[i]))
+        y[i] = to_bf16(as_bf16(round_to_odd(x[i])))
 
 
 def bf16_out_of_long(x, y, lo, hi):
     for i in range(lo, hi):
-        y[i] = float_to_bfloat(round_to_odd(shortened(x[i])))
+        y[i] = to_bf16(as_bf16(round_to_odd(shortened(x[i]))))
 
 
 def plain(x, y, lo, hi):

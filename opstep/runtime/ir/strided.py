@@ -82,6 +82,19 @@ class Places(NamedTuple):
     def permuted(self, axes: Sequence[int]) -> Places:
         return Places(self.start, tuple(self.axes[a] for a in axes))
 
+    def diagonal(self, a: int, b: int, first: int, second: int) -> Places:
+        """Where axes a and b have indices that grow together, from these on; the new axis is the
+        last. Raises `Untellable`.
+        """
+        one, other = _merged(self.axes[a]), _merged(self.axes[b])
+        if len(one) > 1 or len(other) > 1:
+            raise Untellable
+        steps = [axis[0][1] if axis else 0 for axis in (one, other)]
+        count = max(0, min(self.shape[a] - first, self.shape[b] - second))
+        start = self.start + first * steps[0] + second * steps[1]
+        rest = (axis for k, axis in enumerate(self.axes) if k not in (a, b))
+        return Places(start, (*rest, ((count, sum(steps)),)))
+
     def reshaped(self, shape: Sequence[int]) -> Places:
         """The same elements in the same order. Raises `Untellable`."""
         left = _merged(pair for axis in self.axes for pair in axis)

@@ -7,7 +7,7 @@ that would run the product alone, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -68,8 +68,7 @@ class Epilogue:
 def with_epilogues(flat: Flat, takes: Takes) -> Flat:
     """The same with such steps where the device takes them."""
     grouping = Grouping(flat)
-    made: dict[int, tuple[int, Step]] = {}  # the last of their ops -> the first, and the step
-    gone: set[int] = set()
+    made: dict[int, list[tuple[Step, int]]] = {}
     maker = {v: k for k, s in enumerate(flat.steps) for v in s.results if s.op.epilogues}
     for k, step in enumerate(flat.steps[: len(flat.steps) - flat.commits]):
         found = sorted({v for v in step.operands if v in maker}, reverse=True)
@@ -77,15 +76,14 @@ def with_epilogues(flat: Flat, takes: Takes) -> Flat:
             continue
         for v in found:
             first = maker[v]
-            near = k - first <= NEAR and first not in gone
+            near = k - first <= NEAR and first not in made
             if not near or not _alone(flat, grouping, v) or not _waits(flat, first, k):
                 continue
             joined = _joined(flat, grouping, first, k, v)
             if joined is not None and takes(joined, flat.stored(joined)):
-                made[k] = first, joined
-                gone.add(first)
+                made |= {first: [], k: [(joined, _cost(flat, first, k))]}
                 break
-    return _replaced(flat, made) if made else flat
+    return flat.replaced(made) if made else flat
 
 
 def _alone(flat: Flat, grouping: Grouping, v: int) -> bool:
@@ -149,21 +147,8 @@ def _is_quick(body: Body) -> bool:
     return len(body.operands) == 1 and all(m.op.name in QUICK for m in body.members)
 
 
-def _replaced(flat: Flat, made: dict[int, tuple[int, Step]]) -> Flat:
-    gone = {first for first, _ in made.values()}
-    steps: list[Step] = []
-    costs: list[int] = []
-    kinds = flat.kinds.copy()
-    for k, (step, cost) in enumerate(zip(flat.steps, flat.costs, strict=True)):
-        if k in gone:
-            continue
-        if k in made:
-            first, step = made[k]
-            alone = flat.costs[first]
-            nbytes: Any = flat.types[flat.steps[first].results[0]].nbytes
-            cost = max(alone, alone + cost - LAUNCH_NS - 2 * nbytes // BYTES_PER_NS)
-            for v in (v for s in step.members for v in s.results if v not in step.results):
-                kinds[flat.homes[v]] = "none"
-        steps.append(step)
-        costs.append(cost)
-    return replace(flat, steps=steps, costs=costs, kinds=kinds)
+def _cost(flat: Flat, first: int, last: int) -> int:
+    """What the step that does the work of two takes."""
+    alone = flat.costs[first]
+    nbytes: Any = flat.types[flat.steps[first].results[0]].nbytes
+    return max(alone, alone + flat.costs[last] - LAUNCH_NS - 2 * nbytes // BYTES_PER_NS)

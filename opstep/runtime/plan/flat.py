@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 from opstep.runtime.ir.effects import is_shared
@@ -59,6 +60,25 @@ class Flat:
         return any(
             v is not None and t is not None and self.types[v].dtype is not t.dtype for v, t in pairs
         )
+
+    def replaced(self, made: Mapping[int, Sequence[tuple[Step, int]]]) -> Flat:
+        """The same with other steps, and their costs, in the places of some; results of those that
+        none of these stores have no memory.
+        """
+        first = len(self.steps) - self.commits
+        stored = {v for pairs in made.values() for step, _ in pairs for v in step.results}
+        kinds = self.kinds.copy()
+        found: list[tuple[Step, int]] = []
+        commits = 0
+        for k, pair in enumerate(zip(self.steps, self.costs, strict=True)):
+            now = made.get(k, (pair,))
+            found += now
+            commits += len(now) if k >= first else 0
+            if k in made and not pair[0].op.reinterprets:
+                for v in (v for v in pair[0].results if v not in stored):
+                    kinds[self.homes[v]] = "none"
+        steps, costs = [step for step, _ in found], [cost for _, cost in found]
+        return replace(self, steps=steps, costs=costs, kinds=kinds, commits=commits)
 
     def add_buffer(self, kind: str, nbytes: int) -> int:
         """A new buffer's id."""

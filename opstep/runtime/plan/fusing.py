@@ -11,7 +11,6 @@ An update of a named tensor is elementwise too: the group stores what the update
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.plan.body import MOST_OPERANDS, Body, Member, fused
@@ -43,7 +42,9 @@ def with_fused(flat: Flat) -> Flat:
         if (step := made.step(group)[0]).results
         and gains[step.attrs["body"].text] >= WORTH_A_KERNEL_NS
     ]
-    return made.replaced(worth) if worth else flat
+    places: dict[int, list[tuple[Step, int]]] = {k: [] for group in worth for k in group}
+    places |= {group[-1]: [made.step(group)] for group in worth}
+    return flat.replaced(places) if worth else flat
 
 
 class _Group:
@@ -278,29 +279,3 @@ class Grouping:
         nbytes: Any = sum(flat.types[v].nbytes for v in moved if v is not None)
         flops: Any = sum(s.op.flops(*s.operand_types, **s.attrs) for s in step.members)
         return LAUNCH_NS + max(nbytes // BYTES_PER_NS, flops // FLOPS_PER_NS)
-
-    def replaced(self, groups: list[list[int]]) -> Flat:
-        """The graph with these groups as steps; what only they read has no memory."""
-        flat = self.flat
-        last = {group[-1]: group for group in groups}
-        gone = {k for group in groups for k in group}
-        first = len(flat.steps) - flat.commits
-        steps: list[Step] = []
-        costs: list[int] = []
-        commits = 0
-        kinds = flat.kinds.copy()
-        for k, step in enumerate(flat.steps):
-            if k in last:
-                made, cost = self.step(last[k])
-                stored = set(made.results)
-                for v in (v for s in made.members for v in s.results):
-                    if v not in stored:
-                        kinds[flat.homes[v]] = "none"
-            elif k in gone:
-                continue
-            else:
-                made, cost = step, flat.costs[k]
-            steps.append(made)
-            costs.append(cost)
-            commits += k >= first
-        return replace(flat, steps=steps, costs=costs, commits=commits, kinds=kinds)

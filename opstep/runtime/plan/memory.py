@@ -99,7 +99,7 @@ def live_ranges(flat: Flat, plan: Schedule, carried: bool = False) -> LiveRanges
     inputs = dict(zip(flat.outputs, flat.inputs, strict=True)) if carried else {}
     own = {r: homes[v] for r, v in inputs.items() if flat.outputs.count(r) == 1}
     for i in plan.order:
-        if steps[i].op.inplace:
+        if steps[i].inplace:
             reused |= _reuse_operands(flat, i, found, readers, overwriting, plan.stream[i], own)
         elif steps[i].op is while_:
             reused |= _carry_operands(flat, i, found, readers, plan.stream[i])
@@ -131,7 +131,7 @@ def _reuse_operands(
     """
     step, homes, storage, last = flat.steps[i], flat.homes, found.storage, found.last
     free = made = [v for v in step.results if flat.kinds[homes[v]] == "temp"]
-    for k in step.op.inplace:
+    for k in step.inplace:
         v = step.operands[k] if k < len(step.operands) else None
         if v is None or not free:
             continue
@@ -184,7 +184,7 @@ def _put_in(
 def _is_only_operand(flat: Flat, step: Step, storage: list[int], b: int, t) -> bool:
     """Whether all operands in buffer b are the same view: another would be read out of step."""
     return all(
-        k in step.op.inplace and flat.types[v] == t
+        k in step.inplace and flat.types[v] == t
         for k, v in enumerate(step.operands)
         if v is not None and storage[flat.homes[v]] == b
     )

@@ -1,16 +1,10 @@
-"""One copy where ops that only move elements follow each other.
-
-A transpose of a part of a tensor is made of that tensor at once, if nobody else reads the part:
-attention's heads are such, and images whose channels go last. It is one step, `moved`, at the place
-of the last of them. Reshapes between them are no copies; where strides cannot tell what one gives,
-nothing is joined through it.
-"""
+"""Copies: ops that only move elements, and those of a plan's own (`plan.viewing`)."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
 from opstep.runtime.ir.strided import Places, Strided, Untellable
@@ -38,14 +32,6 @@ class shown(Op):
     moves = True
     reinterprets = True
     grad = None
-
-
-class Origin(NamedTuple):
-    """What a value is: elements of another value, which these steps have moved."""
-
-    base: int
-    view: Strided
-    steps: tuple[Step, ...]
 
 
 def without_idle_moves(flat: Flat) -> Flat:
@@ -103,106 +89,6 @@ def may_be_shown(flat: Flat, step: Step, fixed: Container[int]) -> bool:
     return flat.kinds[source] in ("temp", "input") and flat.homes[step.results[0]] not in fixed
 
 
-def with_joined_moves(flat: Flat) -> Flat:
-    """The same with such copies joined."""
-    begin = len(flat.steps) - flat.commits
-    origins = origins_of(flat, begin)
-    joined = {k for k, step in enumerate(flat.steps[:begin]) if _is_joined(flat, step, origins)}
-    if joined:  # where all that one would skip is made for others, too, nothing is gained
-        needed = _needed(flat, joined, origins)
-        joined = {k for k in joined if _skips(flat.steps[k], origins, needed)}
-    if not joined:
-        return flat
-    needed = _needed(flat, joined, origins)
-    steps: list[Step] = []
-    costs: list[int] = []
-    kinds = flat.kinds.copy()
-    for k, (step, cost) in enumerate(zip(flat.steps, flat.costs, strict=True)):
-        if k in joined:
-            made = [_moved(flat, step, v, origins[v]) for v in step.results if v in needed]
-            steps += made
-            costs += [max(1, cost // len(step.results))] * len(made)
-            for v in step.results:
-                if v not in needed:
-                    kinds[flat.homes[v]] = "none"
-        elif moves(step) and k < begin and not any(v in needed for v in step.results):
-            if not step.op.reinterprets:
-                for v in step.results:
-                    kinds[flat.homes[v]] = "none"
-        else:
-            steps.append(step)
-            costs.append(cost)
-    return replace(flat, steps=steps, costs=costs, kinds=kinds)
-
-
 def moves(step: Step) -> bool:
     """Whether a step does nothing but to show elements of one operand in another way."""
     return (step.op.reinterprets or step.op.shows is not None) and len(step.operands) == 1
-
-
-def origins_of(flat: Flat, begin: int) -> dict[int, Origin]:
-    """Of values that are made by moving elements of another, as far as strides can tell."""
-    found: dict[int, tuple[int, Places, tuple[Step, ...]]] = {}
-    for step in flat.steps[:begin]:
-        source = step.operands[0] if step.operands else None
-        if source is None or not moves(step):
-            continue
-        t: Any = flat.types[source]  # concrete
-        base, places, steps = found.get(source) or (source, Places.whole(t.shape), ())
-        if flat.kinds[flat.homes[base]] not in ("temp", "input"):
-            continue
-        try:
-            views = _shown(flat, step, places)
-        except Untellable:
-            continue
-        for v, view in zip(step.results, views, strict=True):
-            if flat.types[v].dtype is t.dtype:
-                found[v] = base, view, (*steps, step)
-    strided = ((v, base, places.strided(), steps) for v, (base, places, steps) in found.items())
-    return {v: Origin(base, view, steps) for v, base, view, steps in strided if view is not None}
-
-
-def _shown(flat: Flat, step: Step, places: Places) -> Sequence[Places]:
-    """What the results of a step are that moves elements which are at these places."""
-    if step.op.reinterprets:
-        shape: Any = flat.types[step.results[0]].shape
-        return [places.reshaped(shape)]
-    return step.op.shows(places, **step.attrs)
-
-
-def _is_joined(flat: Flat, step: Step, origins: dict[int, Origin]) -> bool:
-    """Whether a step copies what another one has copied."""
-    moves = bool(step.results) and all(v in origins for v in step.results)
-    if step.op.reinterprets or not moves:
-        return False
-    before = origins[step.results[0]].steps[:-1]
-    return any(not s.op.reinterprets for s in before)
-
-
-def _needed(flat: Flat, joined: set[int], origins: dict[int, Origin]) -> set[int]:
-    """Values that have to be in memory."""
-    needed = set(flat.outputs)
-    begin = len(flat.steps) - flat.commits
-    for k in reversed(range(len(flat.steps))):
-        step = flat.steps[k]
-        wanted = [v for v in step.results if v in needed]
-        if k in joined:
-            needed.update(origins[v].base for v in wanted)
-        elif wanted or k >= begin or not moves(step):
-            needed.update(v for v in (*step.operands, *step.touched) if v is not None)
-    return needed
-
-
-def _skips(step: Step, origins: dict[int, Origin], needed: set[int]) -> bool:
-    before = origins[step.results[0]].steps[:-1]
-    copies = (s for s in before if not s.op.reinterprets)
-    return any(not any(v in needed for v in s.results) for s in copies)
-
-
-def _moved(flat: Flat, step: Step, result: int, origin: Origin) -> Step:
-    view = origin.view
-    return Step(
-        moved, (origin.base,), (result,), (flat.types[origin.base],),
-        {"start": view.start, "strides": view.strides}, step.frame, step.statement,
-        members=origin.steps,
-    )  # fmt: skip

@@ -116,6 +116,12 @@ class Step:
     changed: tuple[int, ...] = ()
     members: tuple[Step, ...] = ()
 
+    @property
+    def inplace(self) -> tuple[int, ...]:
+        """The operands whose buffer a result of equal type may take over."""
+        views = self.attrs.get("views")
+        return self.op.inplace if views is None else views.inplace
+
 
 # Whether a device has a kernel for a step that is several in one, of these operands and results.
 Takes = Callable[[Step, tuple[Any, ...]], bool]

@@ -22,7 +22,7 @@ from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.layouts import with_layouts
 from opstep.runtime.plan.lower import Enters, lower
-from opstep.runtime.plan.moving import with_joined_moves, without_idle_moves
+from opstep.runtime.plan.moving import without_idle_moves
 from opstep.runtime.plan.packing import FOREVER, pack, rounded
 from opstep.runtime.plan.plan import (
     Alloc,
@@ -109,11 +109,8 @@ def _joined(flat: Flat, takes: Takes | None, fuse: Fuse) -> Flat:
     """The same with several ops as one step, where nobody looks at single ones."""
     if fuse is Fuse.ELEMENTWISE:
         return with_fused(flat)
-    flat = without_idle_moves(flat)
-    if takes is None:
-        return with_fused(with_joined_moves(flat))
-    flat = with_fused(with_joined_moves(with_views(flat, takes)))
-    return with_epilogues(with_layouts(flat, takes), takes)
+    flat = with_views(with_fused(without_idle_moves(flat)), takes)
+    return flat if takes is None else with_epilogues(with_layouts(flat, takes), takes)
 
 
 def _paced(flat: Flat, pace: int) -> list[int]:

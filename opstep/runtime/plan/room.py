@@ -127,7 +127,7 @@ class Room:
         flat, step = self.flat, self.flat.steps[i]
         if step.op.reinterprets:
             return []
-        operands = [step.operands[k] for k in step.op.inplace if k < len(step.operands)]
+        operands = [step.operands[k] for k in step.inplace if k < len(step.operands)]
         found: list[tuple[int, int]] = []
         for v in step.results:
             b = flat.homes[v]

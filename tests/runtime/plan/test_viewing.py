@@ -108,3 +108,21 @@ graph main(x: f16[8, 4, 16], s: f16[1]) -> f16[4, 16], f16[1] {{
 }}
 """
     assert "select" in ran(joined_plan(opstep.loads(text)))
+
+
+def test_one_head_of_keys_for_all_is_read_where_it_is():
+    text = """
+graph main(q: f16[2, 4, 9, 16], k: f16[2, 1, 9, 16], v: f16[2, 1, 9, 16]) -> f16[2, 4, 9, 16] {
+  ks = broadcast(k, shape=[2, 4, 9, 16])
+  vs = broadcast(v, shape=[2, 4, 9, 16])
+  y = scaled_dot_product_attention(q, ks, vs)
+  return y
+}
+"""
+    program = opstep.loads(text)
+    plan = joined_plan(program)
+    assert ran(plan) == ["fused"]
+    random = np.random.default_rng(0)
+    shapes = {"q": (2, 4, 9, 16), "k": (2, 1, 9, 16), "v": (2, 1, 9, 16)}
+    arrays = {n: random.standard_normal(s).astype(np.float16) for n, s in shapes.items()}
+    assert simulated(plan, arrays, {}) == simulated(joined_plan(program, False), arrays, {})

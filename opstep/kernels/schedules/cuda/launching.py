@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import gcd, prod
 from typing import Any, NamedTuple
 
-from opstep.kernels.pointwise.cuda_cast import as_numbers
+from opstep.kernels.pointwise.conversions import as_numbers
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.schedules.cuda.columns import ColumnText
 from opstep.kernels.schedules.cuda.columns import team_of as team_of_columns

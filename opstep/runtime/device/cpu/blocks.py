@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits, offset
-from opstep.runtime.device.convert import bfloat_to_float, half_to_float
+from opstep.runtime.device.convert import from_bf16, from_f16
 from opstep.runtime.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, u8
 from opstep.runtime.statistics import BINS, LOWEST
 
@@ -65,11 +65,11 @@ def _in_place(x, first, n, block):
 
 
 def half(v):
-    return half_to_float(np.int64(v))
+    return from_f16(v)
 
 
 def bfloat(v):
-    return bfloat_to_float(np.int64(v))
+    return from_bf16(v)
 
 
 def single(v):

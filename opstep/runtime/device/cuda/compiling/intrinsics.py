@@ -235,6 +235,7 @@ def _two_singles(a, b):
 saturated_product = _of_singles("mul.sat.f32 $0, $1, $2;", _two_singles)  # NaN becomes 0
 exp2_approx = _of_singles("ex2.approx.ftz.f32 $0, $1;", _single)
 reciprocal_approx = _of_singles("rcp.approx.ftz.f32 $0, $1;", _single)
+log2_approx = _of_singles("lg2.approx.ftz.f32 $0, $1;", _single)
 
 
 def _exact(instruction: str):

@@ -99,6 +99,7 @@ saturated_product = Intrinsic("saturated_product")  # of two f32, held between 0
 # Of an f32, as the GPU has them: within 2 units in the last place.
 exp2_approx = Intrinsic("exp2_approx")
 reciprocal_approx = Intrinsic("reciprocal_approx")
+log2_approx = Intrinsic("log2_approx")
 
 # Of two floats, rounded once, and never made one instruction with what comes before or behind.
 exact_sum = Intrinsic("exact_sum")

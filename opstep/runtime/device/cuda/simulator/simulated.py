@@ -154,6 +154,7 @@ def saturated_product(a, b):
 
 exp2_approx = plain(lambda x: np.exp2(np.float32(x)))
 reciprocal_approx = plain(lambda x: np.float32(1) / np.float32(x))
+log2_approx = plain(lambda x: np.log2(np.float32(x)))
 exact_sum = plain(lambda a, b: a + b)
 exact_difference = plain(lambda a, b: a - b)
 exact_product = plain(lambda a, b: a * b)
