@@ -259,7 +259,8 @@ class Element:
         self.scope: dict[str, Any] = {}
         for k, member in enumerate(body.members):
             stored = [types[r] for r in member.operands]
-            self.scope[f"f{k}"] = applied(_parts(member, stored, on_gpu))
+            if member.op.element is not None:
+                self.scope[f"f{k}"] = applied(_parts(member, stored, on_gpu))
             types.append(member.result)
         self.types = types
         for helper in (from_f16, from_bf16, to_f16, to_bf16, locate, takes_effect):
@@ -292,13 +293,13 @@ class Element:
     def computed(self, registers: Sequence[int]) -> list[str]:
         """The lines of these registers that are members'."""
         count = len(self.body.operands)
-        lines = []
-        for r in registers:
-            if r >= count:
-                operands = ", ".join(f"r{o}" for o in self.body.members[r - count].operands)
-                zero = f"zero >> {r - count}" if self.on_gpu else "0"  # each has its own
-                lines.append(f"r{r} = f{r - count}({operands}, {zero})")
-        return lines
+        return [f"r{r} = {self.value(r - count)}" for r in registers if r >= count]
+
+    def value(self, k: int) -> str:
+        """What member k computes."""
+        operands = ", ".join(f"r{o}" for o in self.body.members[k].operands)
+        zero = f"zero >> {k}" if self.on_gpu else "0"  # each has its own
+        return f"f{k}({operands}, {zero})"
 
 
 def ways_of(layout: Layout) -> tuple[str, ...]:

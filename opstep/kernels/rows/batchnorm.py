@@ -1,8 +1,5 @@
 """Batch normalisation over channels (axis 1): with fixed statistics, with those of the batch, and
 its gradient.
-
-CUDA has kernels by hand for those of a batch, which find the mean and the variance in one pass:
-long rows of the schedule take two, and 1.2 to 1.5 times as long on an H200.
 """
 
 from __future__ import annotations
@@ -11,12 +8,11 @@ from functools import partial
 
 import numpy as np
 
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rows import cuda_batchnorm as gpu
 from opstep.kernels.rows.channels import channel_factors, normalise_channels, normalised
-from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rules.axes import around, want_shape
 from opstep.kernels.rules.pitfalls import BATCH_NORM, BATCH_NORM_TRAIN
-from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch, Op
@@ -60,7 +56,7 @@ class batch_norm(Op):
 
     def cuda(x, scale, bias, mean, var, y, *, epsilon):
         args = (x, scale, bias, mean, var, y)
-        if x.size == 0 or not fits_32_bits(x):
+        if x.size == 0 or x.size >= LIMIT:
             return batch_norm.cpu(*args, epsilon=epsilon)
         return gpu.inference(*args, around(x.shape, 1), epsilon)
 
@@ -125,12 +121,6 @@ class batch_norm_train(RowComposite):
         factor = g.mul(g.rsqrt(g.add(var, epsilon)), _wide(g, x, scale))
         y = g.add(g.mul(g.sub(away, rest), factor), _wide(g, x, bias))
         return y, *(g.reshape(v, shape=scale.shape) for v in (centre, var))
-
-    def cuda(x, scale, bias, y, mean, var, *, epsilon):
-        args = (x, scale, bias, y, mean, var)
-        if x.size == 0 or not fits_32_bits(x):
-            return launch_composite(batch_norm_train, args, {"epsilon": epsilon})
-        return gpu.train(*args, around(x.shape, 1), epsilon)
 
     def flops(x, *others, epsilon):
         return 8 * x.size
@@ -207,15 +197,6 @@ class batch_norm_grad(RowComposite):
             c = g.add(c, g.div(wide(g_mean), n))
         gx = g.add(g.mul(slope, gy), g.add(g.mul(b, away), c))
         return gx, *(g.reshape(v, shape=scale.shape) for v in (g.mul(dot, inverse), total))
-
-    def cuda(x, scale, gy, mean, var, g_mean, g_var, gx, g_scale, g_bias, *, epsilon):
-        into = (gx, g_scale, g_bias)
-        if x.size == 0 or not fits_32_bits(x):
-            args = (x, scale, gy, mean, var, g_mean, g_var)
-            return launch_composite(batch_norm_grad, (*args, *into), {"epsilon": epsilon})
-        args = (g_mean or mean, g_var or var, g_mean is not None)
-        shape = around(x.shape, 1)
-        return gpu.gradients(x, scale, gy, mean, var, args, *into, shape, epsilon)
 
     def grad(g, operands, results, grads, *, epsilon):
         def formula(x, scale, gy, mean, var, g_mean, g_var):

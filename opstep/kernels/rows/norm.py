@@ -8,25 +8,19 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
-from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rules.axes import volume, want_shape
 from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
 from opstep.kernels.rules.relations import grouped, of_sample
-from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
-from opstep.runtime.device.launch import Grid
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.backward import pull_back
 
 LONG = 8192  # elements of a row: a GPU's threads hold no more of it and of all its gradients
-LONG_GROUP = 16384  # elements of a group: a GPU's threads hold no more of it and of its result
 
 
 class RowNorm(Op):
@@ -135,16 +129,6 @@ def layer_norm_graph(g, x, scale, bias, shape, epsilon):
     y = g.mul(away, statistics[1])
     y = y if scale is None else g.mul(y, scale)
     return y if bias is None else g.add(y, bias), *statistics
-
-
-def groups_on_cuda(op, args: tuple[Any, ...], groups: int, epsilon: float) -> list[Grid]:
-    """Long groups have kernels that find the mean and the variance in one pass: where the schedule
-    reads a group three times, these take 0.6 to 0.75 of its time on an H200.
-    """
-    x, n = args[0], args[0].size // max(1, args[0].shape[0] * groups)
-    if n > LONG_GROUP and fits_32_bits(x):
-        return gpu_groups(*args[:4], groups, prod(x.shape[2:]), epsilon, args[4:])
-    return launch_composite(op, args, {"groups": groups, "epsilon": epsilon})
 
 
 def group_norm_graph(g, x, scale, bias, groups, epsilon):
@@ -278,9 +262,6 @@ class group_norm(RowComposite):
     def define(g, x, scale, bias, *, groups, epsilon):
         y, *_ = group_norm_graph(g, x, scale, bias, groups, epsilon)
         return y
-
-    def cuda(x, scale, bias, y, *, groups, epsilon):
-        return groups_on_cuda(group_norm, (x, scale, bias, y), groups, epsilon)
 
     def flops(x, *params, groups, epsilon):
         return 8 * x.size

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rows import cuda_norm_affine_grad as on_gpu
-from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.norm import (
     RowNorm,
     layer_norm_formula,
@@ -67,7 +67,7 @@ class layer_norm_affine_grad(RowNorm, Composite):
     def cuda(x, gy, scale, gx, g_scale, g_bias, *, shape, epsilon):
         n = prod(shape)
         args = (x, gy, scale, gx, g_scale, g_bias)
-        if x.size == 0 or not fits_32_bits(x):
+        if x.size == 0 or x.size >= LIMIT:
             return layer_norm_affine_grad.cpu(*args, shape=shape, epsilon=epsilon)
         return on_gpu.layer_norm_affine_grad(*args, n, epsilon)
 

@@ -9,7 +9,6 @@ from math import prod
 from opstep.kernels.rows.norm import (
     group_norm,
     group_norm_graph,
-    groups_on_cuda,
     layer_norm,
     layer_norm_graph,
 )
@@ -89,10 +88,6 @@ class group_norm_with_statistics(RowComposite):
 
     def define(g, x, scale, bias, *, groups, epsilon):
         return group_norm_graph(g, x, scale, bias, groups, epsilon)
-
-    def cuda(x, scale, bias, y, mean, rstd, *, groups, epsilon):
-        args = (x, scale, bias, y, mean, rstd)
-        return groups_on_cuda(group_norm_with_statistics, args, groups, epsilon)
 
     def flops(x, *params, groups, epsilon):
         return 12 * x.size

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import numpy as np
 
-from opstep.kernels.reduce import cuda_folds
-from opstep.kernels.reduce.cuda_folding import GpuFold
-from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
 from opstep.kernels.reduce.reduce import (
     folded,
     number_of,
@@ -19,7 +15,6 @@ from opstep.kernels.reduce.reduce import (
     with_ones,
 )
 from opstep.kernels.rules.relations import over_axes
-from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch
@@ -35,7 +30,7 @@ def _moments(x, *, axes, keepdims, correction):
 
 
 class Spread(RowComposite):
-    """Base of var and std, for which a GPU has kernels by hand: they read x once."""
+    """Base of var and std."""
 
     faults = Faults(
         over_axes,
@@ -50,18 +45,8 @@ class Spread(RowComposite):
         Rule("an infinity among the elements: inf - inf", lambda x, **_: infinite(x)),
     )
 
-    gpu_fold: ClassVar[GpuFold]
-
     def infer(x, *, axes, keepdims, correction):
         return reduced(x, axes, keepdims)
-
-    @classmethod
-    def cuda(cls, x, y, *, axes, keepdims, correction):
-        count = folded(x, axes)
-        divisor = max(0, count - correction)
-        launches = gpu_reduce(cls.gpu_fold, x, y, reduced_axes(x, axes), count, divisor)
-        attrs = {"axes": axes, "keepdims": keepdims, "correction": correction}
-        return launches or launch_composite(cls, (x, y), attrs)
 
     def flops(x, **attrs):
         return x.size * 4
@@ -74,7 +59,6 @@ class var(Spread):
     formula = "sum((x - mean(x))**2) / (count - correction)"
     source = "torch.var"
     oracle = _moments
-    gpu_fold = cuda_folds.variance
 
     def define(g, x, *, axes, keepdims, correction):
         return _variance(g, x, axes, keepdims, correction)
@@ -93,7 +77,6 @@ class std(Spread):
     signature = "std(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
     formula = "sqrt(sum((x - mean(x))**2) / (count - correction))"
     source = "torch.std"
-    gpu_fold = cuda_folds.deviation
 
     def define(g, x, *, axes, keepdims, correction):
         return g.sqrt(_variance(g, x, axes, keepdims, correction))

@@ -9,7 +9,6 @@ import pytest
 from rowwise import check, numbers
 
 from opstep.kernels.rows import cuda_norm_affine_grad as affine
-from opstep.kernels.rows import norm
 from opstep.kernels.schedules.cuda import teams
 from opstep.runtime.device.cuda.simulator.simulator import execute
 from opstep.runtime.ir.op import OPS, complete
@@ -113,7 +112,7 @@ def test_group_norm(groups):
     same_beside_statistics("group_norm", x, numbers("f32", 6), None, groups=groups)
 
 
-def test_group_norm_of_large_groups(monkeypatch):
-    monkeypatch.setattr(norm, "LONG_GROUP", 1)
+@pytest.mark.usefixtures("no_registers")
+def test_group_norm_of_large_groups():
     given = (numbers("f32", 2, 4, 12), numbers("f32", 4), None)
     same_beside_statistics("group_norm", *given, groups=2)

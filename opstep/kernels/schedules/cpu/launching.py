@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -14,11 +14,12 @@ from opstep.kernels.schedules.cpu.parts import PartText
 from opstep.kernels.schedules.cpu.row import RowText
 from opstep.kernels.schedules.cpu.text import EXTREMES, Text
 from opstep.kernels.schedules.passes import is_costly
-from opstep.kernels.schedules.row_graph import Read, RowGraph, Unfit, row_graph
+from opstep.kernels.schedules.row_graph import Read, RowGraph, Unfit
+from opstep.kernels.schedules.stages import parted
 from opstep.kernels.schedules.ways import FOUND, LED, PLANES, SPREAD, Way, strides_of, way_of
 from opstep.runtime.device.launch import Arg, Launch, Scratch
-from opstep.runtime.ir.types import TensorType, f32, f64, i32, i64
-from opstep.runtime.transforms.composite import Composite, definition
+from opstep.runtime.ir.types import f32, f64, i32, i64
+from opstep.runtime.transforms.composite import Composite
 
 WORK = 32768  # elements worth a lane of their own
 MANY = 4 * WORK  # elements of few rows that are worth several launches
@@ -27,20 +28,8 @@ COSTLY = 8192  # the same, where a function of each is computed
 
 def launch_composite(op: type[Composite], args: Sequence[Arg | None], attrs: dict) -> list[Launch]:
     """The launch of a composite for its operands and results."""
-    count = len(op.operands)
-    operands, results = args[:count], [a for a in args[count:] if a is not None]
-    if not any(a.size for a in results):
-        return []
-    types = tuple(None if a is None else TensorType(a.dtype, a.shape) for a in operands)
-    graph = _graph(op, types, tuple(attrs.items()))
-    present = [a for a in operands if a is not None]
-    shared = tuple(present.index(a) for k in op.inplace if (a := operands[k]) is not None)
-    return launch(graph, present, results, shared)
-
-
-@lru_cache(maxsize=256)
-def _graph(op: type[Composite], types: tuple, attrs: tuple) -> RowGraph:
-    return row_graph(definition(op, types, dict(attrs)).graphs[op.name])
+    stages = parted(op, args, attrs, "dtype")
+    return [each for stage, *parts in stages for each in launch(stage.graph, *parts)]
 
 
 def launch(
@@ -135,10 +124,10 @@ def _tiles(text: ColumnText, graph: RowGraph) -> list[Any]:
     held = (graph.dtype, graph.rows.n * WIDTH)
     keys = i32 if graph.dtype is f32 else i64
     sizes = {"held": held, "lanes": (f64, TILE), "keys": (keys, WIDTH), "sums": (f64, WIDTH)}
-    sizes["numbers"] = (graph.dtype, WIDTH)
     found: list[Any] = []
     for _, kind in text.tiles:
-        own = Scratch(*sizes[kind], per_lane=True)
+        size = sizes[kind] if isinstance(kind, str) else (kind, WIDTH)
+        own = Scratch(*size, per_lane=True)
         found += [own, own.size]
     return found
 

@@ -17,6 +17,7 @@ from opstep.kernels.reduce.row_sums import row_sum
 from opstep.kernels.reduce.runs import RUN, sum_of
 from opstep.kernels.schedules.cpu.terms import Terms, terms_of
 from opstep.kernels.schedules.cpu.text import EXTREMES, Text
+from opstep.kernels.schedules.picks import places
 from opstep.kernels.schedules.row_graph import RowGraph
 from opstep.kernels.schedules.ways import ALONG, EACH, ONE, PLANES, SAME, SPREAD
 from opstep.runtime.device.builtin import buffer_f32_512, buffer_f64_512
@@ -52,6 +53,9 @@ class RowText(Text):
             plain, blocks = name.removeprefix("blocks_of_"), self.scope[name]
             self.scope[plain] = vectorised(f32=blocks, f64=blocks)(self.scope[plain])
         return made
+
+    def spot(self, of: int, index: str) -> tuple[str, str]:
+        return self.operand(of), f"row * n + {index}"
 
     # --- a pass ---
 
@@ -114,7 +118,7 @@ class RowText(Text):
         return [*lines, ended]
 
     def blocks(self, p: int, buffers: list[str], numbers: list[str]) -> list[str]:
-        moved = [f"offset({name}, start)" for name in self.pointers(p)]
+        moved = [self.moved(name, "start") for name in self.pointers(p)]
         lines = [f"    {name} = buffer()" for name in buffers]
         lines += [f"    for start in range(0, n, {RUN}):", f"        count = min({RUN}, n - start)"]
         lines += [f"        loop{p}({', '.join([*moved, *buffers, *numbers, 'count'])})"]
@@ -203,6 +207,7 @@ class RowText(Text):
                 lines.append(f"x{k} = offset({self.operand(k)}, {place}{start})")
         for q, r in enumerate(self.graph.body.results):
             lines += [f"y{q} = offset(b{q}, {run}{start})"] if self.graph.inner[r] else []
+        lines += [f"o{r} = 0{start}" for r in places(self.graph, range(len(self.graph.leaves)))]
         return lines + [f"h{r} = y{q}" for r, q in self.places.items()]
 
     def run(self, p: int) -> list[str]:
@@ -256,7 +261,7 @@ class RowText(Text):
 
     def over_planes(self, p: int, of_planes: list[int]) -> list[str]:
         """A pass that ends in no reduction, plane by plane."""
-        moved = [f"offset({name}, k * plane)" for name in self.pointers(p)]
+        moved = [self.moved(name, "k * plane") for name in self.pointers(p)]
         lines = ["for k in range(planes):"]
         lines += [f"    r{r} = {self.element.loaded(r, 'k')}" for r in of_planes]
         return [*lines, f"    loop{p}{self.call(moved, p, 'plane')}"]

@@ -18,6 +18,7 @@ from opstep.kernels.schedules.cuda.holding import Pass, is_read
 from opstep.kernels.schedules.cuda.row import EXTREMES, RowText
 from opstep.kernels.schedules.cuda.teams import BLOCK, WARP, Team, plus
 from opstep.kernels.schedules.row_graph import RowGraph
+from opstep.kernels.schedules.ways import SAME
 from opstep.runtime.device.cuda.compiling.names import cuda, max_nan, min_nan
 
 BUSY = 1 << 17  # threads that a GPU has under way
@@ -93,6 +94,15 @@ class ColumnText(RowText):
             lines += ["if row < columns and part == 0:", *indented(stored)]
         return [self.compiled("columns_of_rows", operands, ["n", "inner", "columns"], lines)]
 
+    def place(self, k: int) -> str:
+        return "start" if self.kinds[k] == SAME else super().place(k)
+
+    def spot(self, of: int, index: str) -> tuple[str, str]:
+        return self.operand(of), f"start + {index} * inner"
+
+    def place_along(self) -> str:
+        return "k"
+
     def neutral(self, fold: int) -> str:
         return super().neutral(fold) if self.op(fold) in EXTREMES else "np.float64(0.0)"
 
@@ -107,4 +117,5 @@ class ColumnText(RowText):
     def of_team(self, folds: Sequence[int]) -> list[str]:
         names = {f: EXTREMES[self.op(f)][0] for f in folds if self.op(f) in EXTREMES}
         names = {f: "largest" if name == "max_nan" else "smallest" for f, name in names.items()}
-        return [f"r{f} = real({names.get(f, 'total')}(a{f}, {self.slot()}))" for f in folds]
+        found = {f: f"{names.get(f, 'total')}(a{f}, {self.slot()})" for f in folds}
+        return [f"r{f} = {self.number(f, word)}" for f, word in found.items()]

@@ -12,15 +12,17 @@ from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.schedules.cuda.columns import ColumnText
 from opstep.kernels.schedules.cuda.columns import team_of as team_of_columns
 from opstep.kernels.schedules.cuda.holding import Pass, Passes, is_read, passes_of, without_casts
+from opstep.kernels.schedules.cuda.moments import in_one_pass
 from opstep.kernels.schedules.cuda.parts import PartText, cut_of
 from opstep.kernels.schedules.cuda.parts import passes_of as passes_by_parts
-from opstep.kernels.schedules.cuda.row import STRIDED, RowText
+from opstep.kernels.schedules.cuda.row import EXTREMES, STRIDED, RowText
 from opstep.kernels.schedules.cuda.teams import HELD, Team, rows_grid, team_for
-from opstep.kernels.schedules.row_graph import Read, RowGraph, Rows, Unfit, row_graph
+from opstep.kernels.schedules.row_graph import Read, RowGraph, Rows, Unfit
+from opstep.kernels.schedules.stages import Stage, parted
 from opstep.kernels.schedules.ways import PLANES, SPREAD, strides_of, way_of
-from opstep.runtime.device.launch import Arg, Grid, Scratch
-from opstep.runtime.ir.types import TensorType
-from opstep.runtime.transforms.composite import Composite, definition
+from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
+from opstep.runtime.ir.types import TensorType, f64
+from opstep.runtime.transforms.composite import Composite
 
 ROOM = 6 * HELD  # elements of 4 bytes that a thread holds at most, of all arrays
 
@@ -29,52 +31,60 @@ class _Work(NamedTuple):
     graph: RowGraph
     passes: Passes
     text: str  # graphs with equal texts share a kernel
+    again: Any = None  # the same, where rows do not stay in registers
 
 
 def launch_composite(op: type[Composite], args: Sequence[Arg | None], attrs: dict) -> list[Grid]:
     """The launches of a composite for its operands and results. Raises `Unfit`."""
-    count = len(op.operands)
-    operands, results = args[:count], [a for a in args[count:] if a is not None]
-    if not any(a.size for a in results):
-        return []
-    types = tuple(None if a is None else TensorType(a.stored, a.shape) for a in operands)
-    work = _work(op, types, tuple(attrs.items()))
-    return _launches(work, [a for a in operands if a is not None], results)
+    return [g for stage in parted(op, args, attrs, "stored") for g in _launches(*stage)]
 
 
 @lru_cache(256)
-def _work(op: type[Composite], types: tuple, attrs: tuple) -> _Work:
-    graph = without_casts(row_graph(definition(op, types, dict(attrs)).graphs[op.name]))
+def _work(stage: Stage) -> _Work:
+    graph = without_casts(stage.graph)
     rows = graph.rows
     if rows.first == rows.last:  # rows of one element are side by side
         graph = graph._replace(rows=Rows(rows.shape, len(rows.shape), len(rows.shape)))
-    text = repr((graph.body, graph.leaves, graph.inner, graph.stages, graph.terms, rows.apart))
-    return _Work(graph, passes_of(graph), text)
+    again = in_one_pass(graph)
+    return _Work(graph, passes_of(graph), _text(graph), _Work(again, _NONE, _text(again)))
 
 
-def _launches(work: _Work, operands: Sequence[Arg], results: Sequence[Arg]) -> list[Grid]:
+_NONE = Passes((), 0)
+
+
+def _text(graph: RowGraph) -> str:
+    stages, apart = graph.stages, graph.rows.apart
+    return repr((graph.body, graph.leaves, graph.inner, stages, graph.terms, apart))
+
+
+def _launches(
+    stage: Stage, operands: Sequence[Arg], results: Sequence[Arg], inplace: Sequence[int]
+) -> list[Grid]:
+    work = _work(stage)
     graph, rows = work.graph, work.graph.rows
     if max(rows.count, rows.before * rows.after) >= LIMIT:
         raise Unfit("places take more than 32 bits")
-    args = [as_numbers(_as_stored(a)) for a in (*operands, *results)]
-    if rows.after > 1 or rows.count == 0:
-        columns = rows.before * rows.after
+    args = [_as_numbers(a) for a in (*operands, *results)]
+    if rows.after > 1 or rows.count == 0 or not any(p.needed for p in work.passes.passes):
+        work, columns = work.again, rows.before * rows.after
         team = team_of_columns(rows.count, columns)
-        kernels, given = _kernels(work, ColumnText, passes_by_parts(graph), team, args)
+        kernels, given = _kernels(work, ColumnText, passes_by_parts(work.graph), team, args)
         last = rows.count, rows.after, columns
         return [Grid(*kernels, *given, *last, grid=team.grid(columns), block=team.block)]
     inner, vector = _inner(graph, args), _longest_vector(graph)
     if team := _team(work, inner, vector):
         kernels, given = _kernels(work, RowText, work.passes.passes, team, args)
         return [rows_grid(*kernels, team, rows.before, *given, rows.count)]
-    cut, passes = cut_of(rows.count, rows.before, inner, vector), passes_by_parts(graph)
+    cut, work = cut_of(rows.count, rows.before, inner, vector), work.again
+    passes, graph = passes_by_parts(work.graph), work.graph
     kernels, given = _kernels(work, PartText, passes, cut.team, args)
-    sums = [Scratch(graph.dtype, rows.before * cut.parts) for _ in graph.terms]
-    launches, known, last = list[Grid](), 0, (rows.count, cut.parts, cut.span)
+    kinds = [graph.dtype if graph.leaves[f].op in EXTREMES else f64 for f in graph.terms]  # pyright: ignore[reportAttributeAccessIssue]
+    sums = {f: Scratch(t, rows.before * cut.parts) for f, t in zip(graph.terms, kinds, strict=True)}
+    launches, known, last = list[Grid](), list[Scratch](), (rows.count, cut.parts, cut.span)
     for kernel, this in zip(kernels, passes, strict=True):
-        known += len(this.folds)
+        known += [sums[f] for f in this.folds]
         grid = rows.before * (cut.parts if this.needed else 1)
-        launches.append(Grid(kernel, *given, *sums[:known], *last, grid=grid, block=cut.team.block))
+        launches.append(Grid(kernel, *given, *known, *last, grid=grid, block=cut.team.block))
     return launches
 
 
@@ -117,9 +127,9 @@ def _where(graph: RowGraph, kinds: Sequence[str]) -> list[Any]:
     return [*where, *runs, *planes] if strided or runs else []
 
 
-def _as_stored(a: Arg) -> Arg:
-    """Its graph casts it, where it is promoted."""
-    return Arg(TensorType(a.stored, a.shape), a.slot)
+def _as_numbers(a: Arg | Held) -> Arg | Held:
+    """As it is stored: its graph casts it, where it is promoted. Bools are bytes."""
+    return a if isinstance(a, Held) else as_numbers(Arg(TensorType(a.stored, a.shape), a.slot))
 
 
 def _inner(graph: RowGraph, args: list[Arg]) -> list[Arg]:

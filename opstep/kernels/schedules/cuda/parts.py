@@ -7,13 +7,16 @@ later pass needs is read and computed again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from opstep.kernels.pointwise.fused import indented
 from opstep.kernels.schedules.cuda.holding import Pass, is_read
-from opstep.kernels.schedules.cuda.row import RowText
-from opstep.kernels.schedules.cuda.teams import Team
+from opstep.kernels.schedules.cuda.row import EXTREMES, RowText
+from opstep.kernels.schedules.cuda.teams import Team, plus, reducers
 from opstep.kernels.schedules.passes import folds_of, targets_of
 from opstep.kernels.schedules.row_graph import RowGraph
 from opstep.runtime.device.launch import Arg
@@ -62,10 +65,27 @@ def passes_of(graph: RowGraph) -> tuple[Pass, ...]:
 
 
 class PartText(RowText):
-    """A part of a row folds to `m{k}[row * parts + part]`."""
+    """A part of a row folds to `m{k}[row * parts + part]`. A tile adds in the data's type (`u{k}`),
+    tiles and parts in f64.
+    """
 
     start = " + first"
     count = "count"
+
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team):
+        super().__init__(graph, kinds, passes, team)
+        self.scope["total"], self.scope["totals"] = reducers(plus, team.threads, np.float64)
+
+    def of_team(self, folds: Sequence[int]) -> list[str]:
+        lines = super().of_team(folds)
+        sums = [f for f in folds if self.op(f) not in EXTREMES]
+        return lines + [f"r{f} = {self.number(f, f'r{f}')}" for f in sums]
+
+    def begun(self, this: Pass) -> list[str]:
+        return [f"a{f} = {self.start_of(f)}" for f in this.folds]
+
+    def start_of(self, fold: int) -> str:
+        return super().neutral(fold) if self.op(fold) in EXTREMES else "np.float64(0.0)"
 
     def kernels(self, operands: int) -> list[Any]:
         return [self.kernel_of(p, operands) for p in range(len(self.passes))]
@@ -86,9 +106,11 @@ class PartText(RowText):
             tile = self.held * self.team.threads
             lines += [*self.begun(this), "end = min(n, (part + 1) * span)"]
             lines.append(f"for first in range(part * span, end, {tile}):")
-            inner = [f"count = min({tile}, n - first)", *self.arrays(this), *self.loop(this)]
+            inner = [f"count = min({tile}, n - first)", *self.arrays(this)]
+            inner += [f"u{f} = {self.neutral(f)}" for f in this.folds]
+            inner += [*self.loop(this), *(self.with_more(f, f"u{f}") for f in this.folds)]
             lines += indented([*inner, *self.puts(this)])
-            lines += self.of_team(this.folds)
+            lines += super().of_team(this.folds)
             lines += ["if thread == 0:"] if this.folds else []
             lines += [f"    m{f}[row * parts + part] = r{f}" for f in this.folds]
         else:
@@ -100,7 +122,17 @@ class PartText(RowText):
         """The numbers that the reductions of pass p - 1 give, of those of all parts."""
         if not (folds := self.passes[p - 1].folds):
             return []
-        lines = [f"a{f} = {self.neutral(f)}" for f in folds]
+        lines = self.begun(self.passes[p - 1])
         lines += [f"for k in range(thread, parts, {self.team.threads}):"]
-        lines += [f"    {self.joined(f, f'm{f}[row * parts + k]')}" for f in folds]
+        lines += [f"    {self.with_more(f, f'm{f}[row * parts + k]')}" for f in folds]
         return lines + self.ended(folds)
+
+    def joined(self, fold: int, term: str) -> str:
+        join = EXTREMES[self.op(fold)][0] if self.op(fold) in EXTREMES else "exact_sum"
+        return f"u{fold} = {join}(u{fold}, {term})"
+
+    def with_more(self, fold: int, more: str) -> str:
+        """The line that adds what a tile or a part folds to."""
+        if self.op(fold) in EXTREMES:
+            return f"a{fold} = {EXTREMES[self.op(fold)][0]}(a{fold}, {more})"
+        return f"a{fold} += np.float64({more})"

@@ -16,11 +16,13 @@ import numpy as np
 
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.pointwise.cuda_offsets import spot
-from opstep.kernels.pointwise.fused import Element, computed, indented
+from opstep.kernels.pointwise.fused import computed, indented
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.schedules.cuda.holding import Pass
+from opstep.kernels.schedules.cuda.moments import IN_KERNELS, GpuElement, Pivot
 from opstep.kernels.schedules.cuda.teams import SLOTS, Team, plus, reducers, steps_for
 from opstep.kernels.schedules.passes import is_costly
+from opstep.kernels.schedules.picks import places
 from opstep.kernels.schedules.row_graph import Number, RowGraph
 from opstep.kernels.schedules.ways import ALONG, EACH, FOUND, LED, ONE, PLANES, SAME
 from opstep.runtime.device.builtin import offset, pick
@@ -34,6 +36,7 @@ from opstep.runtime.device.cuda.compiling.names import (
 )
 from opstep.runtime.device.source import Intrinsic, pinned
 from opstep.runtime.device.texts import from_text
+from opstep.runtime.ir.types import f64
 
 AT = {SAME: "at * n", EACH: "at", ALONG: "0", ONE: "0"}  # where the row's part of an operand is
 STRIDED = (FOUND, LED, PLANES)
@@ -112,9 +115,10 @@ class RowText:
         self.team = team
         self.held = team.width * team.vectors  # elements of a thread
         self.calls = 0  # of reductions of the team
-        self.element = Element(graph.body, on_gpu=True)
+        self.element = GpuElement(graph, True, self.spot)
         steps = steps_for(team)
         self.scope = self.element.scope | {"np": np, "cuda": cuda, "real": real, "offset": offset}
+        self.scope |= IN_KERNELS
         self.scope |= {"exact_sum": exact_sum, "max_nan": max_nan, "min_nan": min_nan}
         self.scope |= {"pick": pick, "spot": spot, "locate": steps.locate, "put": steps.put}
         self.scope |= {"fetch": steps.fetch, "in_row": steps.in_row}
@@ -154,6 +158,17 @@ class RowText:
 
     # --- places ---
 
+    def spot(self, of: int, index: str) -> tuple[str, str]:
+        """A pointer to a row, and the place from there of its element at an index."""
+        return self.operand(of), f"at * n + {index}"
+
+    def place_along(self) -> str:
+        """The place in its row of element k of a thread."""
+        width = self.team.width
+        return (
+            f"0{self.start} + (k // {width} * {self.team.threads} + thread) * {width} + k % {width}"
+        )
+
     def operand(self, k: int) -> str:
         return f"p{self.graph.leaves[k].slot}"  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -168,7 +183,9 @@ class RowText:
         leaves = self.graph.leaves
         lines = [f"r{k} = c{k}" for k, leaf in enumerate(leaves) if isinstance(leaf, Number)]
         of_rows = [k for k in range(len(self.kinds)) if not self.graph.inner[k]]
-        return lines + [f"r{k} = {self.operand(k)}[{self.place(k)}]" for k in of_rows]
+        lines += [f"r{k} = {self.operand(k)}[{self.place(k)}]" for k in of_rows]
+        pivots = [(r, leaf.of) for r, leaf in enumerate(leaves) if isinstance(leaf, Pivot)]
+        return lines + [f"r{r} = finite({self.operand(k)}[{self.place(k)}])" for r, k in pivots]
 
     # --- a pass ---
 
@@ -207,6 +224,9 @@ class RowText:
         found = [(r, "x" if r < leaves else "h") for r in this.needed if r in this.known]
         index = {r: f"k // {self.team.width}" for r, _ in found if self.is_of_planes(r)}
         lines = [f"r{r} = {kind}{r}[{index.get(r, self.index)}]" for r, kind in found]
+        for r in places(graph, this.needed):
+            self.scope[f"n{r}"] = graph.body.types[r].numpy.type
+            lines.append(f"r{r} = n{r}({self.place_along()})")
         lines += self.element.computed(
             [r for r in this.needed if r >= leaves and graph.inner[r] and r not in this.known]
         )
@@ -218,6 +238,8 @@ class RowText:
             term = f"r{graph.terms[f]}"
             term = term if self.team.full else f"pick(there, {term}, {self.neutral(f)})"
             lines.append(self.joined(f, term))
+        if not lines:
+            return []
         each = self.held if self.is_short(this) else CHUNK
         chunks = [(k, min(k + each, self.held)) for k in range(0, self.held, each)]
         ranges = [self.length] if self.length else [f"{k}, {end}" for k, end in chunks]
@@ -249,6 +271,10 @@ class RowText:
         """The line that adds a term to a reduction."""
         join = EXTREMES[self.op(fold)][0] if self.op(fold) in EXTREMES else "exact_sum"
         return f"a{fold} = {join}(a{fold}, {term})"
+
+    def number(self, fold: int, total: str) -> str:
+        """A reduction of f64 as a number of its own type."""
+        return f"np.float64({total})" if self.graph.body.types[fold] is f64 else f"real({total})"
 
     def slot(self) -> int:
         """That of the next reduction. The one before is read until this one's barrier."""

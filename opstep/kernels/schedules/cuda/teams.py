@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -146,7 +146,7 @@ def plus(a, b):
 
 
 @cache
-def reducers(combine: Callable, threads: int) -> tuple[Callable, Callable]:
+def reducers(combine: Callable, threads: int, dtype: Any = real) -> tuple[Callable, Callable]:
     """(of one number, of two at once) of a team; the same bits in all of its threads."""
     warps = threads // WARP
     inner = min(threads, WARP)
@@ -165,7 +165,7 @@ def reducers(combine: Callable, threads: int) -> tuple[Callable, Callable]:
         return across(a, inner), across(b, inner)
 
     def within_block(value, slot):
-        parts = cuda.shared.array(SHARED, real)
+        parts = cuda.shared.array(SHARED, dtype)
         value = across(value, WARP)
         thread = cuda.threadIdx.x
         if thread % WARP == 0:
@@ -174,7 +174,7 @@ def reducers(combine: Callable, threads: int) -> tuple[Callable, Callable]:
         return across(parts[slot * WARP + thread % warps], warps)
 
     def two_within_block(a, b, slot):
-        parts = cuda.shared.array(SHARED, real)
+        parts = cuda.shared.array(SHARED, dtype)
         a, b = across(a, WARP), across(b, WARP)
         thread = cuda.threadIdx.x
         if thread % WARP == 0:
