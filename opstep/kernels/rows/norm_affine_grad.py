@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.kernels.reduce.row_sums import row_sum
 from opstep.kernels.rows import cuda_norm_affine_grad as on_gpu
 from opstep.kernels.rows.norm import (
     RowNorm,
     layer_norm_formula,
     layer_norm_grad,
 )
-from opstep.kernels.rows.rows import centred_dot, rounded, row_sum, squared_distance
+from opstep.kernels.rows.rows import centred_dot, rounded, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.transforms.backward import pull_back
