@@ -102,15 +102,6 @@ class batch_norm_train(RowComposite):
         statistic = TensorType(f32 if x.dtype.is_half else x.dtype, (x.shape[1],))
         return x, statistic, statistic
 
-    def oracle(x, scale, bias, *, epsilon):
-        others = tuple(k for k in range(x.ndim) if k != 1)
-        if x.size == 0:
-            nothing = np.full(x.shape[1], np.nan)
-            return x.copy(), nothing, nothing
-        mean, var = x.mean(others), x.var(others)
-        y = batch_norm.oracle(x, scale, bias, mean, var, epsilon=epsilon)
-        return y, mean, var
-
     def define(g, x, scale, bias, *, epsilon):
         """`rest` is what a large mean lost when it was rounded."""
         mean = partial(g.mean, axes=_others(x), keepdims=True)
@@ -161,25 +152,6 @@ class batch_norm_grad(RowComposite):
         if (g_mean is None) != (g_var is None):
             raise Mismatch("the gradients by mean and by var go together", 5)
         return x, scale, scale
-
-    def oracle(x, scale, gy, mean, var, g_mean=None, g_var=None, *, epsilon):
-        others = tuple(k for k in range(x.ndim) if k != 1)
-        n = x.size // max(x.shape[1], 1)
-        inverse = _along_channels(1 / np.sqrt(var + epsilon), x.ndim)
-        away = x - _along_channels(mean, x.ndim)
-        g_bias, g_scale = gy.sum(others), (gy * away * inverse).sum(others)
-        inner = (
-            gy
-            - (_along_channels(g_bias, x.ndim) + away * inverse * _along_channels(g_scale, x.ndim))
-            / n
-        )
-        gx = inner * inverse * _along_channels(scale, x.ndim)
-        if g_mean is not None:
-            gx = (
-                gx
-                + (_along_channels(g_mean, x.ndim) + 2 * away * _along_channels(g_var, x.ndim)) / n
-            )
-        return gx, g_scale, g_bias
 
     def define(g, x, scale, gy, mean, var, g_mean, g_var, *, epsilon):
         """gx is a*gy + b*(x - mean) + c, of three numbers a channel."""

@@ -102,14 +102,6 @@ class softmax_cross_entropy(ByLabel):
     formula = "weight[label] * (log(sum(exp(x))) - x[label])"
     source = "torch.nn.functional.cross_entropy, ONNX SoftmaxCrossEntropyLoss"
 
-    def oracle(x, label, weight=None, *, axis, reduction, ignore_index):
-        moved = x - np.max(x, axis, keepdims=True, initial=-np.inf)
-        with np.errstate(divide="ignore"):
-            scores = moved - np.log(np.sum(np.exp(moved), axis, keepdims=True))
-        return nll_loss.oracle(
-            scores, label, weight, axis=axis, reduction=reduction, ignore_index=ignore_index
-        )
-
     def define(g, x, label, weight, *, axis, reduction, ignore_index):
         how = {"axes": [axis], "keepdims": True}
         top = g.max(x, **how)
@@ -137,18 +129,6 @@ class nll_loss(ByLabel):
     formula = "-weight[label] * x[label]"
     source = "torch.nn.functional.nll_loss, ONNX NegativeLogLikelihoodLoss"
 
-    def oracle(x, label, weight=None, *, axis, reduction, ignore_index):
-        counts = label != ignore_index
-        inside = (label >= 0) & (label < x.shape[axis])
-        safe = np.where(inside, label, 0)
-        picked = np.take_along_axis(x, np.expand_dims(safe, axis), axis).squeeze(axis)
-        factor = np.where(counts, 1.0 if weight is None else weight[safe], 0.0)
-        losses = np.where(counts, np.where(inside, -picked * factor, np.nan), 0.0)
-        if reduction == "none":
-            return losses
-        with np.errstate(invalid="ignore"):
-            return losses.sum() / factor.sum() if reduction == "mean" else losses.sum()
-
     def define(g, x, label, weight, *, axis, reduction, ignore_index):
         labels = Labels(g, x, label, axis, ignore_index)
         return labels.reduced(g.neg(labels.score()), weight, reduction)
@@ -175,13 +155,6 @@ class softmax_cross_entropy_grad(ByLabel):
     def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
         _check_gradient(x, label, gy, weight, axis, reduction)
         return x
-
-    def oracle(x, label, gy, weight=None, *, axis, reduction, ignore_index):
-        e = np.exp(x - np.max(x, axis, keepdims=True, initial=-np.inf))
-        share = e / np.sum(e, axis, keepdims=True)
-        factor, hot = _picked(x, label, gy, weight, axis, reduction, ignore_index)
-        counts = np.expand_dims(label != ignore_index, axis)
-        return np.where(counts, factor * (share - hot), 0.0)
 
     def define(g, x, label, gy, weight, *, axis, reduction, ignore_index):
         labels = Labels(g, x, label, axis, ignore_index)
@@ -215,12 +188,6 @@ class nll_loss_grad(ByLabel):
     def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
         _check_gradient(x, label, gy, weight, axis, reduction)
         return x
-
-    def oracle(x, label, gy, weight=None, *, axis, reduction, ignore_index):
-        factor, hot = _picked(x, label, gy, weight, axis, reduction, ignore_index)
-        counts = np.expand_dims(label != ignore_index, axis)
-        unknown = np.expand_dims((label < 0) | (label >= x.shape[axis]), axis)
-        return np.where(counts & ((hot != 0) | unknown), -factor, 0.0)
 
     def define(g, x, label, gy, weight, *, axis, reduction, ignore_index):
         labels = Labels(g, x, label, axis, ignore_index)
@@ -271,17 +238,3 @@ def _check_gradient(x, label, gy, weight, axis: int, reduction: str) -> None:
     wanted = x.with_shape(shape if reduction == "none" else ())
     if gy.shape != wanted.shape:
         raise Mismatch(f"{gy} is not the gradient by {wanted}", 2)
-
-
-def _picked(x, label, gy, weight, axis, reduction, ignore_index):
-    """For oracles: each position's factor, and one-hot labels, both with the class axis."""
-    classes = x.shape[axis]
-    inside = (label >= 0) & (label < classes)
-    safe = np.where(inside, label, 0)
-    counts = inside & (label != ignore_index)
-    w = np.where(counts, 1.0 if weight is None else weight[safe], 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        factor = gy * w / w.sum() if reduction == "mean" else gy * w
-    factor = np.where(inside | (label == ignore_index), factor, np.nan)
-    hot = np.moveaxis(np.eye(classes)[safe], -1, axis)
-    return np.expand_dims(factor, axis), hot

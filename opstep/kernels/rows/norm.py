@@ -7,9 +7,6 @@ the cache.
 from __future__ import annotations
 
 from functools import partial
-from math import prod
-
-import numpy as np
 
 from opstep.kernels.rules.axes import volume, want_shape
 from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
@@ -51,12 +48,6 @@ class layer_norm(RowNorm, RowComposite):
     )
     faults = LAYER_NORM
 
-    def oracle(x, scale=None, bias=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        away = x - _mean(x, axes)
-        y = away / np.sqrt(_mean(away * away, axes) + epsilon)
-        return _scaled(y, scale, bias)
-
     def define(g, x, scale, bias, *, shape, epsilon):
         return layer_norm_graph(g, x, scale, bias, shape, epsilon)[0]
 
@@ -86,14 +77,6 @@ class layer_norm_grad(RowNorm, RowComposite):
         _check_rows(x, (scale,), shape, epsilon, first=2)
         want_shape(gy, x, 1)
         return x
-
-    def oracle(x, gy, scale=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        away = x - _mean(x, axes)
-        inverse = 1 / np.sqrt(_mean(away * away, axes) + epsilon)
-        h = away * inverse
-        d = gy if scale is None else gy * scale
-        return inverse * (d - _mean(d, axes) - h * _mean(d * h, axes))
 
     def define(g, x, gy, scale, *, shape, epsilon):
         mean = mean_of_rows(g, shape)
@@ -164,10 +147,6 @@ class rms_norm(RowNorm, RowComposite):
     )
     faults = RMS_NORM
 
-    def oracle(x, scale=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        return _scaled(x / np.sqrt(_mean(x * x, axes) + epsilon), scale, None)
-
     def define(g, x, scale, *, shape, epsilon):
         mean = mean_of_rows(g, shape)
         y = g.mul(x, g.rsqrt(g.add(mean(g.square(x)), epsilon)))
@@ -195,12 +174,6 @@ class rms_norm_grad(RowNorm, RowComposite):
         _check_rows(x, (scale,), shape, epsilon, first=2)
         want_shape(gy, x, 1)
         return x
-
-    def oracle(x, gy, scale=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        inverse = 1 / np.sqrt(_mean(x * x, axes) + epsilon)
-        d = gy if scale is None else gy * scale
-        return inverse * (d - x * inverse**2 * _mean(d * x, axes))
 
     def define(g, x, gy, scale, *, shape, epsilon):
         mean = mean_of_rows(g, shape)
@@ -251,14 +224,6 @@ class group_norm(RowComposite):
         _check_epsilon(epsilon)
         return x
 
-    def oracle(x, scale=None, bias=None, *, groups, epsilon):
-        rows = x.reshape(x.shape[0], groups, -1) if x.size else x.reshape(x.shape[0], groups, 0)
-        y = layer_norm.oracle(rows, shape=rows.shape[2:], epsilon=epsilon) if x.size else rows
-        wide = [
-            None if p is None else p.reshape((-1,) + (1,) * (x.ndim - 2)) for p in (scale, bias)
-        ]
-        return _scaled(y.reshape(x.shape), *wide)
-
     def define(g, x, scale, bias, *, groups, epsilon):
         y, *_ = group_norm_graph(g, x, scale, bias, groups, epsilon)
         return y
@@ -302,13 +267,3 @@ def _check_rows(x: TensorType, params, shape, epsilon: float, first: int = 1) ->
 def _check_epsilon(epsilon: float) -> None:
     if not epsilon >= 0.0:
         raise Mismatch(f"epsilon={epsilon} is below 0", "epsilon")
-
-
-def _mean(x, axes):
-    """0 over no elements."""
-    return x.sum(axes, keepdims=True) / max(1, prod(x.shape[k] for k in axes))
-
-
-def _scaled(y, scale, bias):
-    y = y if scale is None else y * scale
-    return y if bias is None else y + bias

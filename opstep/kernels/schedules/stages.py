@@ -88,7 +88,7 @@ def stages_of(graph: VerifiedGraph) -> Stages:
         more = _left(graph, first, end, {*inputs, *left})
         here = {n.name.text for s in graph.graph.body[first:end] for n in getattr(s, "results", ())}
         names = list(dict.fromkeys([*(r for r in results if r in here), *more]))
-        part = _part(graph, names, {*inputs, *left})
+        part = _part(graph, names, [*inputs, *left])
         found.append(
             Stage(row_graph(part), tuple(b.name.text for b in part.graph.inputs), tuple(names))
         )
@@ -156,7 +156,7 @@ def _left(graph: VerifiedGraph, first: int, end: int, known: Collection[str]) ->
     return [name for name in made if name in found]
 
 
-def _part(graph: VerifiedGraph, names: Sequence[str], known: Collection[str]) -> VerifiedGraph:
+def _part(graph: VerifiedGraph, names: Sequence[str], known: Sequence[str]) -> VerifiedGraph:
     """What computes these values from the known ones."""
     needed, body, applications = {*names}, list[Any](), list[Any]()
     for statement, application in reversed(
