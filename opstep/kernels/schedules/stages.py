@@ -13,23 +13,29 @@ from typing import Any, NamedTuple
 
 from opstep.kernels.move.creation import iota
 from opstep.kernels.pick.index import gather_elements
+from opstep.kernels.pointwise.selection import cast
+from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.reduce.reduce import reduced_axes
 from opstep.kernels.rules.axes import axis_of
 from opstep.kernels.schedules.row_graph import FOLDS, RowGraph, Unfit, row_graph
 from opstep.runtime.device.launch import Arg, Held
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Name, Return
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.verified import Application, VerifiedGraph
 from opstep.runtime.transforms.composite import Composite, definition
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A graph of rows; `operands` and `results` are names of values of the whole."""
+    """A graph of rows; `operands` and `results` are names of values of the whole. Of `sums`, some
+    of its results, the elements of several rows are added: they have as many rows fewer.
+    """
 
     graph: RowGraph
     operands: tuple[str, ...]
     results: tuple[str, ...]
+    sums: tuple[int, ...] = ()
 
 
 class Stages(NamedTuple):
@@ -42,18 +48,19 @@ class Stages(NamedTuple):
 
 
 def parted(
-    op: type[Composite], args: Sequence[Arg | None], attrs: dict, seen: str
+    op: type[Composite], args: Sequence[Arg | None], attrs: dict, seen: str, parts: int
 ) -> Iterator[tuple[Stage, list[Any], list[Any], tuple[int, ...]]]:
     """The stages of a composite for its operands and results: each with its own operands and
     results, some of which are working memory, and the operands in whose buffer a result may be.
-    `seen`: the attribute of `args` that is the type in which the graph has them. Raises `Unfit`.
+    `seen`: the attribute of `args` that is the type in which the graph has them; `parts`: how many
+    parts sums over rows have, or with a minus how many rows a part has. Raises `Unfit`.
     """
     count = len(op.operands)
     operands, results = args[:count], [a for a in args[count:] if a is not None]
     if not any(a.size for a in results):
         return
     types = tuple(a and TensorType(getattr(a, seen), a.shape) for a in operands)
-    found = _stages(op, types, tuple(attrs.items()))
+    found = _stages(op, types, tuple(attrs.items()), parts)
     present = [a for a in operands if a is not None]
     inplace = tuple(present.index(a) for k in op.inplace if (a := operands[k]) is not None)
     if len(found.stages) == 1:
@@ -69,11 +76,16 @@ def parted(
 
 
 @lru_cache(256)
-def _stages(op: type[Composite], types: tuple, attrs: tuple) -> Stages:
-    return stages_of(definition(op, types, dict(attrs)).graphs[op.name])
+def _stages(op: type[Composite], types: tuple, attrs: tuple, parts: int) -> Stages:
+    return stages_of(definition(op, types, dict(attrs)).graphs[op.name], parts)
 
 
-def stages_of(graph: VerifiedGraph) -> Stages:
+def rows_of_part(rows: int, parts: int) -> int:
+    """How many of so many rows a sum has at most; `parts` as `parted` has it."""
+    return max(1, -parts if parts < 0 else -(-rows // parts))
+
+
+def stages_of(graph: VerifiedGraph, parts: int = -1) -> Stages:
     """Raises `Unfit` where the graph is neither one of rows nor several that follow each other."""
     inputs, last = tuple(b.name.text for b in graph.graph.inputs), graph.graph.body[-1]
     assert isinstance(last, Return)
@@ -83,6 +95,8 @@ def stages_of(graph: VerifiedGraph) -> Stages:
     except Unfit:
         if len(firsts := _firsts(graph)) < 2 or {*inputs}.intersection(results):
             raise
+    if found := _with_sums(graph, inputs, results, parts):
+        return found
     found, left = list[Stage](), dict[str, TensorType]()
     for first, end in zip(firsts, [*firsts[1:], len(graph.applications)], strict=True):
         more = _left(graph, first, end, {*inputs, *left})
@@ -96,6 +110,73 @@ def stages_of(graph: VerifiedGraph) -> Stages:
     if {*left}.intersection(results):
         raise Unfit("a result is read by what follows")
     return Stages(tuple(found), inputs, results, left)
+
+
+def _with_sums(
+    graph: VerifiedGraph, inputs: tuple[str, ...], results: tuple[str, ...], parts: int
+) -> Stages | None:
+    """Where some results are sums over all rows of what is computed of their elements: the first
+    stage adds parts of them as rows go by.
+    """
+    made = {
+        s.results[0].name.text: (s, a)
+        for s, a in zip(graph.graph.body, graph.applications, strict=True)
+        if isinstance(s, Apply) and a is not None
+    }
+    rows = {_looked_along(a) for _, a in made.values() if a.op in FOLDS}
+    sums = {r: fold for r in results if (fold := _sum_of(made, r, rows))}
+    shapes = {graph.types[term].shape for term, _ in sums.values()}
+    if not sums or len(shapes) != 1:
+        return None
+    others = [r for r in results if r not in sums]
+    terms = list(dict.fromkeys(term for term, _ in sums.values()))
+    names = others + [f"of {term}" for term in terms]
+    part = _part(graph, [*others, *terms], inputs)
+    first = row_graph(part)
+    if first.rows.after != 1 or first.rows.apart or first.rows.shape not in shapes:
+        return None
+    each = rows_of_part(first.rows.before, parts)
+    places = tuple(range(len(others), len(names)))
+    dtypes = {graph.types[term].dtype for term in terms}
+    if dtypes != {first.dtype}:
+        return None
+    count, n = -(-first.rows.before // each), first.rows.n
+    left = {f"of {t}": TensorType(first.dtype, (count, n)) for t in terms}
+    given = [b.name.text for b in part.graph.inputs]
+    stages = [Stage(first, tuple(given), tuple(names), places)]
+    for r, (term, _) in sums.items():
+        stages.append(
+            Stage(_added(first.dtype, count, n, graph.types[r].dtype), (f"of {term}",), (r,))
+        )
+    return Stages(tuple(stages), inputs, results, left)
+
+
+def _sum_of(made: dict, name: str, rows: set) -> tuple[str, Any] | None:
+    """What a result is the sum of, over all rows along which others are folded."""
+    while name in made and (made[name][1].op.reinterprets or made[name][1].op is cast):
+        (name,) = _names(made[name][0])
+    if name not in made or made[name][1].op is not reductions.sum:
+        return None
+    shape, axes = _looked_along(made[name][1])  # pyright: ignore[reportGeneralTypeIssues]
+    rest = tuple(k for k in range(len(shape)) if k not in axes)
+    if (shape, rest) not in rows or axes != tuple(range(len(axes))) or not axes:
+        return None
+    return _names(made[name][0])[0], axes
+
+
+@lru_cache(256)
+def _added(dtype: DType, parts: int, n: int, result: DType) -> RowGraph:
+    """The sum over parts, as that type."""
+    from opstep.runtime.ir.parser import parse
+    from opstep.runtime.ir.verify import verify
+
+    text = f"""graph added(x: {dtype.name}[{parts}, {n}]) -> {result.name}[{n}] {{
+  total = sum(x, axes=[0])
+  y = cast(total, dtype={result.name})
+  return y
+}}
+"""
+    return row_graph(verify(parse(text, "<added>"), OPS).graphs["added"])
 
 
 def _firsts(graph: VerifiedGraph) -> list[int]:

@@ -24,8 +24,8 @@ class ColumnText(Text):
     of parts join `s{k}[i]`.
     """
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
-        super().__init__(graph, kinds, inplace)
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], *rest):
+        super().__init__(graph, kinds, *rest)
         if any(computed(graph.body.types[f]) is not graph.dtype for f in graph.terms):
             raise Unfit("a number of a column is of another type")
 

@@ -31,8 +31,8 @@ RUNS = {reductions.max: "greatest", reductions.min: "least"}
 class RowText(Text):
     """Units are rows. Terms of reductions go to buffers `t{k}`, a block at a time."""
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
-        super().__init__(graph, kinds, inplace)
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], *rest):
+        super().__init__(graph, kinds, *rest)
         self.apart = graph.rows.apart
         self._terms: dict[tuple[int, int], Terms | None] = {}
         buffer = buffer_f32_512 if graph.dtype is f32 else buffer_f64_512
@@ -153,20 +153,38 @@ class RowText(Text):
     # --- a row ---
 
     def whole(self, operands: int) -> list[str]:
-        graph, lane = self.graph, ["lane"] if self.own else []
+        lane = ["lane"] if self.own else []
         names = [*self.arguments(operands), "n", "lo", "hi", *lane]
+        if self.sums:
+            return self.whole_parts(names)
         lines = [f"def rows({', '.join(names)}):", *self.literals()]
-        lines += ["    for row in range(lo, hi):", *indented(self.numbers_of_row(), 2)]
+        return [*lines, "    for row in range(lo, hi):", *indented(self.row(), 2)]
+
+    def whole_parts(self, names: list[str]) -> list[str]:
+        """Units are parts of `each` rows."""
+        at = names.index("lo")
+        names[at:at] = ["each", "count"]
+        lines = [
+            f"def rows({', '.join(names)}):",
+            *self.literals(),
+            "    for unit in range(lo, hi):",
+        ]
+        for q in self.sums:
+            lines += [f"        y{q} = offset(b{q}, unit * n)", "        for i in range(n):"]
+            lines.append(f"            y{q}[i] = 0.0")
+        lines.append("        for row in range(unit * each, min(count, (unit + 1) * each)):")
+        return lines + indented(self.row(), 3)
+
+    def row(self) -> list[str]:
+        graph, lines = self.graph, self.numbers_of_row()
         if not self.apart:
             own = [f"h{r} = offset(m{r}, lane * m{r}_size)" for r in self.own]
-            lines += indented([*self.places_of_run("row * n"), *own], 2)
+            lines += [*self.places_of_run("row * n"), *own]
         for p in range(len(self.passes)):
-            lines += indented([*self.element.computed(self.between(p)), *self.run(p)], 2)
-        lines += indented(self.element.computed(self.between(len(self.passes))), 2)
+            lines += [*self.element.computed(self.between(p)), *self.run(p)]
+        lines += self.element.computed(self.between(len(self.passes)))
         results = enumerate(graph.body.results)
-        return lines + [
-            f"        {self.element.stored(q, '0')}" for q, r in results if not graph.inner[r]
-        ]
+        return lines + [self.element.stored(q, "0") for q, r in results if not graph.inner[r]]
 
     def arguments(self, operands: int) -> list[str]:
         """The names of what a kernel takes first."""
@@ -206,7 +224,8 @@ class RowText(Text):
                 place = run if kind == SAME else _AT.get(kind, f"locate(row, sizes, s{k}, rank)")
                 lines.append(f"x{k} = offset({self.operand(k)}, {place}{start})")
         for q, r in enumerate(self.graph.body.results):
-            lines += [f"y{q} = offset(b{q}, {run}{start})"] if self.graph.inner[r] else []
+            if self.graph.inner[r] and q not in self.sums:
+                lines.append(f"y{q} = offset(b{q}, {run}{start})")
         lines += [f"o{r} = 0{start}" for r in places(self.graph, range(len(self.graph.leaves)))]
         return lines + [f"h{r} = y{q}" for r, q in self.places.items()]
 

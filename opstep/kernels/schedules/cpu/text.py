@@ -35,10 +35,14 @@ class Text:
     is element 0, a table is `p{slot}`.
     """
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
+    def __init__(
+        self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int],
+        sums: Sequence[int] = (),
+    ):  # fmt: skip
         self.graph = graph
         self.kinds = kinds
-        self.passes, self.places = passes_of(graph, inplace)
+        self.sums = sums  # results to which rows are added
+        self.passes, self.places = passes_of(graph, inplace, sums)
         held = [r for p in self.passes for r in p.holds]
         self.own = [r for r in held if r not in self.places]  # in working memory
         self.element = RowElement(graph, False, self.spot)
@@ -122,7 +126,9 @@ class Text:
         """The lines of a pass for element i."""
         this = self.passes[p]
         lines = self.computed(p, self.needed(p)) + [f"h{r}[i] = r{r}" for r in this.holds]
-        return lines + [self.element.stored(q, "i") for q in this.stores]
+        lines += [self.element.stored(q, "i") for q in this.stores if q not in self.sums]
+        results = self.graph.body.results
+        return lines + [f"y{q}[i] += r{results[q]}" for q in this.stores if q in self.sums]
 
     def computed(self, p: int, needed: Sequence[int]) -> list[str]:
         """The lines that compute these registers in a pass."""

@@ -18,12 +18,13 @@ from opstep.kernels.schedules.cuda.parts import passes_of as passes_by_parts
 from opstep.kernels.schedules.cuda.row import EXTREMES, STRIDED, RowText
 from opstep.kernels.schedules.cuda.teams import HELD, Team, rows_grid, team_for
 from opstep.kernels.schedules.row_graph import Read, RowGraph, Rows, Unfit
-from opstep.kernels.schedules.stages import Stage, parted
+from opstep.kernels.schedules.stages import Stage, parted, rows_of_part
 from opstep.kernels.schedules.ways import PLANES, SPREAD, strides_of, way_of
 from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
 from opstep.runtime.ir.types import TensorType, f64
 from opstep.runtime.transforms.composite import Composite
 
+PARTS = 1024  # of rows, whose elements are added in the data's type
 ROOM = 6 * HELD  # elements of 4 bytes that a thread holds at most, of all arrays
 
 
@@ -36,7 +37,7 @@ class _Work(NamedTuple):
 
 def launch_composite(op: type[Composite], args: Sequence[Arg | None], attrs: dict) -> list[Grid]:
     """The launches of a composite for its operands and results. Raises `Unfit`."""
-    return [g for stage in parted(op, args, attrs, "stored") for g in _launches(*stage)]
+    return [g for stage in parted(op, args, attrs, "stored", PARTS) for g in _launches(*stage)]
 
 
 @lru_cache(256)
@@ -72,9 +73,16 @@ def _launches(
         last = rows.count, rows.after, columns
         return [Grid(*kernels, *given, *last, grid=team.grid(columns), block=team.block)]
     inner, vector = _inner(graph, args), _longest_vector(graph)
-    if team := _team(work, inner, vector):
-        kernels, given = _kernels(work, RowText, work.passes.passes, team, args)
+    if team := _team(work, inner, vector, len(stage.sums)):
+        kernels, given = _kernels(work, RowText, work.passes.passes, team, args, stage.sums)
+        if stage.sums:
+            each = rows_of_part(rows.before, PARTS)
+            parts = team.grid(-(-rows.before // each))
+            last = each, rows.count, rows.before
+            return [Grid(*kernels, *given, *last, grid=parts, block=team.block)]
         return [rows_grid(*kernels, team, rows.before, *given, rows.count)]
+    if stage.sums:
+        raise Unfit("sums over rows are of rows in registers")
     cut, work = cut_of(rows.count, rows.before, inner, vector), work.again
     passes, graph = passes_by_parts(work.graph), work.graph
     kernels, given = _kernels(work, PartText, passes, cut.team, args)
@@ -92,16 +100,22 @@ _made: dict[tuple, list[Any]] = {}
 
 
 def _kernels(
-    work: _Work, form: type[RowText], passes: Sequence[Pass], team: Team, args: list[Arg]
+    work: _Work,
+    form: type[RowText],
+    passes: Sequence[Pass],
+    team: Team,
+    args: list[Any],
+    sums: tuple[int, ...] = (),
 ) -> tuple[list[Any], tuple]:
     """Those of a graph, and what all of them take first."""
     graph = work.graph
     reads = [k for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read)]
     kinds = tuple(_kind(graph, k) for k in reads)
     operands = len(args) - len(graph.body.results)
-    key = (form, work.text, kinds, team, operands)
+    key = (form, work.text, kinds, team, operands, sums)
     if key not in _made:
-        _made[key] = form(graph, kinds, passes, team).kernels(operands)
+        more = (sums,) if sums else ()
+        _made[key] = form(graph, kinds, passes, team, *more).kernels(operands)
     return _made[key], (*args, 0, *_where(graph, kinds))
 
 
@@ -146,9 +160,9 @@ def _longest_vector(graph: RowGraph) -> int:
     return gcd(graph.rows.n, *(_plane(graph, k) for k in reads if _kind(graph, k) == PLANES))
 
 
-def _team(work: _Work, inner: list[Arg], vector: int) -> Team | None:
+def _team(work: _Work, inner: list[Arg], vector: int, sums: int) -> Team | None:
     """None where rows are too long."""
-    arrays = work.passes.arrays
+    arrays = work.passes.arrays + sums
     held = min(HELD, ROOM // arrays)
     if work.graph.dtype.itemsize > max(4, *(a.dtype.itemsize for a in inner)):
         held //= 2

@@ -108,8 +108,12 @@ class RowText:
     index = "k"  # of a thread's element k
     length = ""  # elements of a thread
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team):
+    def __init__(
+        self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team,
+        sums: Sequence[int] = (),
+    ):  # fmt: skip
         self.graph = graph
+        self.sums = sums  # results to which rows are added
         self.kinds = kinds
         self.passes = passes
         self.team = team
@@ -134,7 +138,7 @@ class RowText:
 
     def kernels(self, operands: int) -> list[Any]:
         """(operands, results, a 0, sizes, their count, strides, runs, sizes of planes, n, rows)"""
-        lines = ["row, thread = locate()", "at = min(row, rows - 1)", *self.given()]
+        lines = ["at = min(row, rows - 1)", *self.given()]
         for p, this in enumerate(self.passes):
             lines += [*self.numbers_before(p), *self.begun(this), *self.arrays(this)]
             lines += [*self.loop(this), *self.ended(this.folds)]
@@ -143,7 +147,21 @@ class RowText:
         lines += self.numbers_before(len(self.passes))
         if stored := self.stored_numbers():
             lines += ["if row < rows and thread == 0:", *indented(stored)]
-        return [self.compiled("rows", operands, ["n", "rows"], lines)]
+        if not self.sums:
+            lines = ["row, thread = locate()", *lines]
+            return [self.compiled("rows", operands, ["n", "rows"], lines)]
+        before, after = ["part, thread = locate()"], ["if part * each < rows:"]
+        for q in self.sums:
+            before += [
+                f"z{q} = cuda.local.array({self.held}, real)",
+                f"for k in range({self.held}):",
+            ]
+            before.append(f"    z{q}[k] = 0.0")
+            after.append(f"    put(offset(b{q}, part * n), n, thread, z{q})")
+        before.append("for row in range(part * each, (part + 1) * each):")
+        lines.append("cuda.syncthreads()")  # what a reduction left may be read until here
+        lines = [*before, *indented(lines), *after]
+        return [self.compiled("rows", operands, ["each", "n", "rows"], lines)]
 
     def compiled(self, name: str, operands: int, last: list[str], lines: list[str]) -> Any:
         strides = [f"s{k}" for k, kind in enumerate(self.kinds) if kind in STRIDED]
@@ -192,7 +210,8 @@ class RowText:
     def arrays(self, this: Pass) -> list[str]:
         """The local arrays that it makes, and what is read into them."""
         found = [(f"x{r}", r) for r in this.reads] + [(f"h{r}", r) for r in this.holds]
-        found += [(f"y{q}", self.graph.body.results[q]) for q in this.stores]
+        rows = [q for q in this.stores if q not in self.sums]
+        found += [(f"y{q}", self.graph.body.results[q]) for q in rows]
         lines = []
         for name, r in found:
             dtype = computed(self.graph.body.types[r])
@@ -231,7 +250,12 @@ class RowText:
             [r for r in this.needed if r >= leaves and graph.inner[r] and r not in this.known]
         )
         lines += [f"h{r}[k] = r{r}" for r in this.holds]
-        lines += [self.element.stored(q, self.index) for q in this.stores]
+        for q in this.stores:
+            if q in self.sums:
+                term = f"pick(row < rows, r{graph.body.results[q]}, real(0.0))"
+                lines.append(f"z{q}[k] = z{q}[k] + {term}")
+            else:
+                lines.append(self.element.stored(q, self.index))
         if this.folds and not self.team.full:
             lines.append(f"there = in_row({self.count}, thread, k)")
         for f in this.folds:
@@ -257,7 +281,8 @@ class RowText:
             runs = f"0{self.start}, run, step, {n}"
             place = "spot(at, sizes, w, rank)"
             return [f"put_runs(offset(b{q}, {place}), {runs}, thread, y{q})" for q in this.stores]
-        return [f"put(offset(b{q}, {place}), {n}, thread, y{q})" for q in this.stores]
+        rows = [q for q in this.stores if q not in self.sums]
+        return [f"put(offset(b{q}, {place}), {n}, thread, y{q})" for q in rows]
 
     # --- reductions ---
 
