@@ -90,36 +90,6 @@ class layer_norm_grad(RowNorm, RowComposite):
         return pull_back(g, formula, operands, grads)
 
 
-class layer_norm_affine_grad(RowNorm, RowComposite):
-    """The gradients of layer_norm with respect to x, scale and bias."""
-
-    signature = (
-        "layer_norm_affine_grad(x: F, gy: F, scale: F, *, shape: dims, epsilon: float = 1e-5)"
-    )
-    source = "ATen native_layer_norm_backward"
-    results = ("gx", "g_scale", "g_bias")
-    inplace = ()
-    exact_on = ()
-
-    def infer(x, gy, scale, *, shape, epsilon):
-        return layer_norm_grad.infer(x, gy, scale, shape=shape, epsilon=epsilon), scale, scale
-
-    def define(g, x, gy, scale, *, shape, epsilon):
-        away, _, inverse = statistics_of_rows(g, x, shape, epsilon)
-        gx = gradient_of_rows(g, away, inverse, g.mul(gy, scale), shape)
-        return gx, g.sum_to(g.mul(gy, g.mul(away, inverse)), scale), g.sum_to(gy, scale)
-
-    def flops(x, *others, shape, epsilon):
-        return 12 * x.size
-
-    def grad(g, operands, results, grads, *, shape, epsilon):
-        def formula(x, gy, scale):
-            plain, gx = layer_norm_formula(g, x, gy, scale, shape, epsilon)
-            return gx, g.sum_to(g.mul(gy, plain), scale), g.sum_to(gy, scale)
-
-        return pull_back(g, formula, operands, grads)
-
-
 def gradient_of_rows(g, away, inverse, d, shape):
     """The gradient by x, of that by the result without scale and bias."""
     mean = mean_of_rows(g, shape)
