@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from opstep.kernels.pointwise.cuda_cast import as_numbers
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.schedules.cuda.columns import ColumnText
+from opstep.kernels.schedules.cuda.columns import ColumnPartText, ColumnText, parts_of
 from opstep.kernels.schedules.cuda.columns import team_of as team_of_columns
 from opstep.kernels.schedules.cuda.holding import Pass, Passes, is_read, passes_of, without_casts
 from opstep.kernels.schedules.cuda.moments import in_one_pass
@@ -68,9 +68,15 @@ def _launches(
     args = [_as_numbers(a) for a in (*operands, *results)]
     if rows.after > 1 or rows.count == 0 or not any(p.needed for p in work.passes.passes):
         work, columns = work.again, rows.before * rows.after
+        last = rows.count, rows.after, columns
+        team, parts = parts_of(rows.count, columns)
+        if parts > 1:
+            last = *last, parts, -(-rows.count // parts)
+            return _by_parts(
+                work, ColumnPartText, team, args, last, team.grid(columns), parts, columns
+            )
         team = team_of_columns(rows.count, columns)
         kernels, given = _kernels(work, ColumnText, passes_by_parts(work.graph), team, args)
-        last = rows.count, rows.after, columns
         return [Grid(*kernels, *given, *last, grid=team.grid(columns), block=team.block)]
     inner, vector = _inner(graph, args), _longest_vector(graph)
     if team := _team(work, inner, vector, len(stage.sums)):
@@ -83,16 +89,27 @@ def _launches(
         return [rows_grid(*kernels, team, rows.before, *given, rows.count)]
     if stage.sums:
         raise Unfit("sums over rows are of rows in registers")
-    cut, work = cut_of(rows.count, rows.before, inner, vector), work.again
-    passes, graph = passes_by_parts(work.graph), work.graph
-    kernels, given = _kernels(work, PartText, passes, cut.team, args)
+    cut = cut_of(rows.count, rows.before, inner, vector)
+    last = rows.count, cut.parts, cut.span
+    return _by_parts(
+        work.again, PartText, cut.team, args, last, rows.before, cut.parts, rows.before
+    )
+
+
+def _by_parts(
+    work: _Work, form: type[RowText], team: Team, args: list[Any], last: tuple[int, ...],
+    blocks: int, parts: int, rows: int,
+) -> list[Grid]:  # fmt: skip
+    """A launch for each pass; of `blocks`, if rows had no parts."""
+    graph, passes = work.graph, passes_by_parts(work.graph)
+    kernels, given = _kernels(work, form, passes, team, args)
     kinds = [graph.dtype if graph.leaves[f].op in EXTREMES else f64 for f in graph.terms]  # pyright: ignore[reportAttributeAccessIssue]
-    sums = {f: Scratch(t, rows.before * cut.parts) for f, t in zip(graph.terms, kinds, strict=True)}
-    launches, known, last = list[Grid](), list[Scratch](), (rows.count, cut.parts, cut.span)
+    sums = {f: Scratch(t, rows * parts) for f, t in zip(graph.terms, kinds, strict=True)}
+    launches, known = list[Grid](), list[Scratch]()
     for kernel, this in zip(kernels, passes, strict=True):
         known += [sums[f] for f in this.folds]
-        grid = rows.before * (cut.parts if this.needed else 1)
-        launches.append(Grid(kernel, *given, *known, *last, grid=grid, block=cut.team.block))
+        grid = blocks * (parts if this.needed else 1)
+        launches.append(Grid(kernel, *given, *known, *last, grid=grid, block=team.block))
     return launches
 
 

@@ -64,10 +64,75 @@ def passes_of(graph: RowGraph) -> tuple[Pass, ...]:
     return (*passes, *[Pass((), (), frozenset(), (), (), ())] * stores)
 
 
-class PartText(RowText):
-    """A part of a row folds to `m{k}[row * parts + part]`. A tile adds in the data's type (`u{k}`),
-    tiles and parts in f64.
-    """
+class Parted(RowText):
+    """Each pass is a kernel; a part of a row folds to `m{k}`, in which sums are of f64."""
+
+    share = "thread"  # of those that share a part or a row
+    is_first = "thread == 0"
+    last = ("n", "parts", "span")
+
+    def kernels(self, operands: int) -> list[Any]:
+        return [self.kernel_of(p, operands) for p in range(len(self.passes))]
+
+    def kernel_of(self, p: int, operands: int) -> Any:
+        """(operands, results, a 0, sizes, their count, strides, reductions of this pass and of
+        those before, `last`)
+        """
+        this = self.passes[p]
+        lines = [*self.located(bool(this.needed)), *self.given()]
+        for before in range(p + 1):
+            lines += self.joined_parts(before) if before else []
+            lines += self.numbers_before(before)
+        if this.needed:
+            lines += [*self.begun(this), *self.over_part(this), *super().of_team(this.folds)]
+            lines += [f"if {self.is_first}:"] if this.folds else []
+            lines += [f"    m{f}[{self.place_of('part')}] = r{f}" for f in this.folds]
+        else:
+            lines += [f"if {self.is_first}:", *indented(self.stored_numbers())]
+        sums = [f"m{f}" for these in self.passes[: p + 1] for f in these.folds]
+        return self.compiled("part_of_rows", operands, [*sums, *self.last], lines)
+
+    def joined_parts(self, p: int) -> list[str]:
+        """The numbers that the reductions of pass p - 1 give, of those of all parts."""
+        if not (folds := self.passes[p - 1].folds):
+            return []
+        lines = self.begun(self.passes[p - 1])
+        lines += [f"for k in range({self.share}, parts, {self.team.threads}):"]
+        place = self.place_of("k")
+        lines += [f"    {self.with_more(f, f'm{f}[{place}]')}" for f in folds]
+        return lines + self.ended(folds)
+
+    def begun(self, this: Pass) -> list[str]:
+        return [f"a{f} = {self.start_of(f)}" for f in this.folds]
+
+    def start_of(self, fold: int) -> str:
+        return RowText.neutral(self, fold) if self.op(fold) in EXTREMES else "np.float64(0.0)"
+
+    def with_more(self, fold: int, more: str) -> str:
+        """The line that adds what a tile or a part folds to."""
+        if self.op(fold) in EXTREMES:
+            return f"a{fold} = {EXTREMES[self.op(fold)][0]}(a{fold}, {more})"
+        return f"a{fold} += np.float64({more})"
+
+    def of_team(self, folds: Sequence[int]) -> list[str]:
+        lines = super().of_team(folds)
+        sums = [f for f in folds if self.op(f) not in EXTREMES]
+        return lines + [f"r{f} = {self.number(f, f'r{f}')}" for f in sums]
+
+    def located(self, in_parts: bool) -> list[str]:
+        """Which row, and which part of it, or all of it."""
+        raise NotImplementedError
+
+    def over_part(self, this: Pass) -> list[str]:
+        raise NotImplementedError
+
+    def place_of(self, part: str) -> str:
+        """That of what a part of the row folds to."""
+        raise NotImplementedError
+
+
+class PartText(Parted):
+    """Of rows of neighbours. A tile adds in the data's type (`u{k}`)."""
 
     start = " + first"
     count = "count"
@@ -76,63 +141,24 @@ class PartText(RowText):
         super().__init__(graph, kinds, passes, team)
         self.scope["total"], self.scope["totals"] = reducers(plus, team.threads, np.float64)
 
-    def of_team(self, folds: Sequence[int]) -> list[str]:
-        lines = super().of_team(folds)
-        sums = [f for f in folds if self.op(f) not in EXTREMES]
-        return lines + [f"r{f} = {self.number(f, f'r{f}')}" for f in sums]
+    def located(self, in_parts: bool) -> list[str]:
+        lines = ["block = np.int64(cuda.blockIdx.x)", "thread = np.int64(cuda.threadIdx.x)"]
+        if not in_parts:
+            return [*lines, "at = row = block"]
+        return [*lines, "at = row = block // parts", "part = block - row * parts"]
 
-    def begun(self, this: Pass) -> list[str]:
-        return [f"a{f} = {self.start_of(f)}" for f in this.folds]
+    def place_of(self, part: str) -> str:
+        return f"row * parts + {part}"
 
-    def start_of(self, fold: int) -> str:
-        return super().neutral(fold) if self.op(fold) in EXTREMES else "np.float64(0.0)"
-
-    def kernels(self, operands: int) -> list[Any]:
-        return [self.kernel_of(p, operands) for p in range(len(self.passes))]
-
-    def kernel_of(self, p: int, operands: int) -> Any:
-        """(operands, results, a 0, sizes, their count, strides, reductions of this pass and of
-        those before, n, parts, span)
-        """
-        this = self.passes[p]
-        lines = ["block = np.int64(cuda.blockIdx.x)"]
-        lines += ["at = row = block // parts", "part = block - row * parts"] if this.needed else []
-        lines += [] if this.needed else ["at = row = block"]
-        lines += ["thread = np.int64(cuda.threadIdx.x)", *self.given()]
-        for before in range(p + 1):
-            lines += self.joined_parts(before) if before else []
-            lines += self.numbers_before(before)
-        if this.needed:
-            tile = self.held * self.team.threads
-            lines += [*self.begun(this), "end = min(n, (part + 1) * span)"]
-            lines.append(f"for first in range(part * span, end, {tile}):")
-            inner = [f"count = min({tile}, n - first)", *self.arrays(this)]
-            inner += [f"u{f} = {self.neutral(f)}" for f in this.folds]
-            inner += [*self.loop(this), *(self.with_more(f, f"u{f}") for f in this.folds)]
-            lines += indented([*inner, *self.puts(this)])
-            lines += super().of_team(this.folds)
-            lines += ["if thread == 0:"] if this.folds else []
-            lines += [f"    m{f}[row * parts + part] = r{f}" for f in this.folds]
-        else:
-            lines += ["if thread == 0:", *indented(self.stored_numbers())]
-        sums = [f"m{f}" for these in self.passes[: p + 1] for f in these.folds]
-        return self.compiled("part_of_rows", operands, [*sums, "n", "parts", "span"], lines)
-
-    def joined_parts(self, p: int) -> list[str]:
-        """The numbers that the reductions of pass p - 1 give, of those of all parts."""
-        if not (folds := self.passes[p - 1].folds):
-            return []
-        lines = self.begun(self.passes[p - 1])
-        lines += [f"for k in range(thread, parts, {self.team.threads}):"]
-        lines += [f"    {self.with_more(f, f'm{f}[row * parts + k]')}" for f in folds]
-        return lines + self.ended(folds)
+    def over_part(self, this: Pass) -> list[str]:
+        tile = self.held * self.team.threads
+        lines = [f"count = min({tile}, n - first)", *self.arrays(this)]
+        lines += [f"u{f} = {self.neutral(f)}" for f in this.folds]
+        lines += [*self.loop(this), *(self.with_more(f, f"u{f}") for f in this.folds)]
+        lines = indented([*lines, *self.puts(this)])
+        head = f"for first in range(part * span, end, {tile}):"
+        return ["end = min(n, (part + 1) * span)", head, *lines]
 
     def joined(self, fold: int, term: str) -> str:
         join = EXTREMES[self.op(fold)][0] if self.op(fold) in EXTREMES else "exact_sum"
         return f"u{fold} = {join}(u{fold}, {term})"
-
-    def with_more(self, fold: int, more: str) -> str:
-        """The line that adds what a tile or a part folds to."""
-        if self.op(fold) in EXTREMES:
-            return f"a{fold} = {EXTREMES[self.op(fold)][0]}(a{fold}, {more})"
-        return f"a{fold} += np.float64({more})"
