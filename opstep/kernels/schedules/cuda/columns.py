@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.pointwise.fused import indented
-from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.schedules.cuda.holding import Pass, is_read
 from opstep.kernels.schedules.cuda.parts import MOST_PARTS, Parted
 from opstep.kernels.schedules.cuda.row import EXTREMES, RowText
@@ -134,11 +133,6 @@ class ColumnText(RowText):
         names = {f: EXTREMES[self.op(f)][0] for f in folds if self.op(f) in EXTREMES}
         names = {f: "largest" if name == "max_nan" else "smallest" for f, name in names.items()}
         return [f"r{f} = {names.get(f, 'total')}(a{f}, {self.slot()})" for f in folds]
-
-    def ended(self, folds: Sequence[int]) -> list[str]:
-        narrow = [f"r{f} = {self.number(f, f'r{f}')}" for f in folds]
-        means = [f"r{f} = r{f} / real(n)" for f in folds if self.op(f) is reductions.mean]
-        return [*self.of_team(folds), *narrow, *means]
 
 
 class ColumnPartText(Parted, ColumnText):

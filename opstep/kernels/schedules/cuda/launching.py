@@ -13,7 +13,8 @@ from opstep.kernels.schedules.cuda.columns import ColumnPartText, ColumnText, pa
 from opstep.kernels.schedules.cuda.columns import team_of as team_of_columns
 from opstep.kernels.schedules.cuda.holding import Pass, Passes, is_read, passes_of, without_casts
 from opstep.kernels.schedules.cuda.moments import in_one_pass
-from opstep.kernels.schedules.cuda.parts import PartText, cut_of
+from opstep.kernels.schedules.cuda.online import online
+from opstep.kernels.schedules.cuda.parts import OnlineText, cut_of
 from opstep.kernels.schedules.cuda.parts import passes_of as passes_by_parts
 from opstep.kernels.schedules.cuda.row import EXTREMES, STRIDED, RowText
 from opstep.kernels.schedules.cuda.teams import HELD, Team, rows_grid, team_for
@@ -33,6 +34,7 @@ class _Work(NamedTuple):
     passes: Passes
     text: str  # graphs with equal texts share a kernel
     again: Any = None  # the same, where rows do not stay in registers
+    parts: Any = None  # and are shared by blocks
 
 
 def launch_composite(op: type[Composite], args: Sequence[Arg | None], attrs: dict) -> list[Grid]:
@@ -47,7 +49,8 @@ def _work(stage: Stage) -> _Work:
     if rows.first == rows.last:  # rows of one element are side by side
         graph = graph._replace(rows=Rows(rows.shape, len(rows.shape), len(rows.shape)))
     again = in_one_pass(graph)
-    return _Work(graph, passes_of(graph), _text(graph), _Work(again, _NONE, _text(again)))
+    forms = (_Work(g, _NONE, _text(g)) for g in (again, online(again)))
+    return _Work(graph, passes_of(graph), _text(graph), *forms)
 
 
 _NONE = Passes((), 0)
@@ -66,16 +69,17 @@ def _launches(
     if max(rows.count, rows.before * rows.after) >= LIMIT:
         raise Unfit("places take more than 32 bits")
     args = [_as_numbers(a) for a in (*operands, *results)]
-    if rows.after > 1 or rows.count == 0 or not any(p.needed for p in work.passes.passes):
+    within = any(p.needed for p in work.passes.passes)
+    if rows.after > 1 or rows.count == 0 or not within:
         work, columns = work.again, rows.before * rows.after
         last = rows.count, rows.after, columns
-        team, parts = parts_of(rows.count, columns)
+        team, parts = parts_of(rows.count if within else 1, columns)
         if parts > 1:
             last = *last, parts, -(-rows.count // parts)
             return _by_parts(
                 work, ColumnPartText, team, args, last, team.grid(columns), parts, columns
             )
-        team = team_of_columns(rows.count, columns)
+        team = team_of_columns(rows.count if within else 1, columns)
         kernels, given = _kernels(work, ColumnText, passes_by_parts(work.graph), team, args)
         return [Grid(*kernels, *given, *last, grid=team.grid(columns), block=team.block)]
     inner, vector = _inner(graph, args), _longest_vector(graph)
@@ -92,7 +96,7 @@ def _launches(
     cut = cut_of(rows.count, rows.before, inner, vector)
     last = rows.count, cut.parts, cut.span
     return _by_parts(
-        work.again, PartText, cut.team, args, last, rows.before, cut.parts, rows.before
+        work.parts, OnlineText, cut.team, args, last, rows.before, cut.parts, rows.before
     )
 
 

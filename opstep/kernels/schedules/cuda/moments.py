@@ -129,7 +129,7 @@ class _Rewritten:
         results = tuple(to[r] for r in graph.body.results)
         body = replace(graph.body, operands=tuple(types), members=tuple(members), results=results)
         return RowGraph(
-            graph.rows, body, tuple(leaves), tuple(shapes), tuple(inner), _stages(body, terms),
+            graph.rows, body, tuple(leaves), tuple(shapes), tuple(inner), stages_of(body, terms),
             terms, dtype,
         )  # fmt: skip
 
@@ -148,7 +148,7 @@ def _axes(graph: RowGraph, fold: int) -> tuple[int, ...]:
     return graph.leaves[fold].axes  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _stages(body: Body, terms: dict[int, int]) -> tuple[int, ...]:
+def stages_of(body: Body, terms: dict[int, int]) -> tuple[int, ...]:
     count, found = len(body.operands), dict[int, int]()
 
     def stage(r: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opstep.kernels.pointwise.fused import indented
+from opstep.kernels.schedules.cuda import online
 from opstep.kernels.schedules.cuda.holding import Pass, is_read
 from opstep.kernels.schedules.cuda.row import EXTREMES, RowText
 from opstep.kernels.schedules.cuda.teams import Team, plus, reducers
@@ -84,7 +85,7 @@ class Parted(RowText):
             lines += self.joined_parts(before) if before else []
             lines += self.numbers_before(before)
         if this.needed:
-            lines += [*self.begun(this), *self.over_part(this), *super().of_team(this.folds)]
+            lines += [*self.begun(this), *self.over_part(this), *self.of_team(this.folds)]
             lines += [f"if {self.is_first}:"] if this.folds else []
             lines += [f"    m{f}[{self.place_of('part')}] = r{f}" for f in this.folds]
         else:
@@ -113,11 +114,6 @@ class Parted(RowText):
         if self.op(fold) in EXTREMES:
             return f"a{fold} = {EXTREMES[self.op(fold)][0]}(a{fold}, {more})"
         return f"a{fold} += np.float64({more})"
-
-    def of_team(self, folds: Sequence[int]) -> list[str]:
-        lines = super().of_team(folds)
-        sums = [f for f in folds if self.op(f) not in EXTREMES]
-        return lines + [f"r{f} = {self.number(f, f'r{f}')}" for f in sums]
 
     def located(self, in_parts: bool) -> list[str]:
         """Which row, and which part of it, or all of it."""
@@ -162,3 +158,47 @@ class PartText(Parted):
     def joined(self, fold: int, term: str) -> str:
         join = EXTREMES[self.op(fold)][0] if self.op(fold) in EXTREMES else "exact_sum"
         return f"u{fold} = {join}(u{fold}, {term})"
+
+
+class OnlineText(PartText):
+    """A pass may end with a maximum and an `exponential_sum`."""
+
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team):
+        super().__init__(graph, kinds, passes, team)
+        self.scope |= online.IN_KERNELS
+
+    def pair(self, folds: Sequence[int]) -> tuple[int, int] | None:
+        """The maximum and the sum, if these are what a pass ends with."""
+        sums = [f for f in folds if self.op(f) is online.exponential_sum]
+        return (next(f for f in folds if f not in sums), *sums) if sums else None
+
+    def loop(self, this: Pass) -> list[str]:
+        if not (pair := self.pair(this.folds)):
+            return super().loop(this)
+        (top, total), of = pair, self.graph.within
+        first, then = (
+            this._replace(folds=(f,), needed=tuple(sorted(of([self.graph.terms[f]])))) for f in pair
+        )
+        lines = [*super().loop(first), f"before = a{top}"]
+        lines += [f"{self.with_more(top, f'u{top}')}", f"r{top} = above(a{top})"]
+        return [*lines, f"a{total} *= fading(before, a{top})", *super().loop(then)]
+
+    def of_team(self, folds: Sequence[int]) -> list[str]:
+        if not (pair := self.pair(folds)):
+            return super().of_team(folds)
+        top, total = pair
+        lines = [*super().of_team([top]), f"a{total} *= fading(a{top}, r{top})"]
+        return [*lines, *super().of_team([total])]
+
+    def joined_parts(self, p: int) -> list[str]:
+        folds = self.passes[p - 1].folds
+        if not (pair := self.pair(folds)):
+            return super().joined_parts(p)
+        (top, total), place = pair, self.place_of("k")
+        lines = self.begun(self.passes[p - 1])
+        lines += [f"for k in range({self.share}, parts, {self.team.threads}):"]
+        lines += [f"    before = a{top}", f"    {self.with_more(top, f'm{top}[{place}]')}"]
+        lines.append(f"    a{total} *= fading(before, a{top})")
+        lines.append(f"    a{total} += m{total}[{place}] * fading(m{top}[{place}], a{top})")
+        # where the largest is no number, or infinite, there is no sum
+        return [*lines, *self.ended(folds), f"r{total} += r{top} - r{top}"]

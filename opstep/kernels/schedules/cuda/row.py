@@ -308,8 +308,9 @@ class RowText:
 
     def ended(self, folds: Sequence[int]) -> list[str]:
         """The numbers that reductions give."""
-        means = [f for f in folds if self.op(f) is reductions.mean]
-        return self.of_team(folds) + [f"r{f} = r{f} / real(n)" for f in means]
+        narrow = [f"r{f} = {self.number(f, f'r{f}')}" for f in folds]
+        means = [f"r{f} = r{f} / real(n)" for f in folds if self.op(f) is reductions.mean]
+        return [*self.of_team(folds), *narrow, *means]
 
     def of_team(self, folds: Sequence[int]) -> list[str]:
         """Numbers of all threads together; sums go by twos, which wait for each other once."""
