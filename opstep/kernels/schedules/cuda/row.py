@@ -19,10 +19,10 @@ from opstep.kernels.pointwise.cuda_offsets import spot
 from opstep.kernels.pointwise.fused import computed, indented
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.schedules.cuda.holding import Pass
-from opstep.kernels.schedules.cuda.moments import IN_KERNELS, GpuElement, Pivot
+from opstep.kernels.schedules.cuda.moments import IN_KERNELS, Moment, meant
 from opstep.kernels.schedules.cuda.teams import SLOTS, Team, plus, reducers, steps_for
 from opstep.kernels.schedules.passes import is_costly
-from opstep.kernels.schedules.picks import places
+from opstep.kernels.schedules.picks import RowElement, places
 from opstep.kernels.schedules.row_graph import Number, RowGraph
 from opstep.kernels.schedules.ways import ALONG, EACH, FOUND, LED, ONE, PLANES, SAME
 from opstep.runtime.device.builtin import offset, pick
@@ -36,7 +36,6 @@ from opstep.runtime.device.cuda.compiling.names import (
 )
 from opstep.runtime.device.source import Intrinsic, pinned
 from opstep.runtime.device.texts import from_text
-from opstep.runtime.ir.types import f64
 
 AT = {SAME: "at * n", EACH: "at", ALONG: "0", ONE: "0"}  # where the row's part of an operand is
 STRIDED = (FOUND, LED, PLANES)
@@ -119,7 +118,7 @@ class RowText:
         self.team = team
         self.held = team.width * team.vectors  # elements of a thread
         self.calls = 0  # of reductions of the team
-        self.element = GpuElement(graph, True, self.spot)
+        self.element = RowElement(graph, True, self.spot)
         steps = steps_for(team)
         self.scope = self.element.scope | {"np": np, "cuda": cuda, "real": real, "offset": offset}
         self.scope |= IN_KERNELS
@@ -202,8 +201,11 @@ class RowText:
         lines = [f"r{k} = c{k}" for k, leaf in enumerate(leaves) if isinstance(leaf, Number)]
         of_rows = [k for k in range(len(self.kinds)) if not self.graph.inner[k]]
         lines += [f"r{k} = {self.operand(k)}[{self.place(k)}]" for k in of_rows]
-        pivots = [(r, leaf.of) for r, leaf in enumerate(leaves) if isinstance(leaf, Pivot)]
-        return lines + [f"r{r} = finite({self.operand(k)}[{self.place(k)}])" for r, k in pivots]
+        for r, leaf in enumerate(leaves):
+            if isinstance(leaf, Moment) and leaf.power == 0:
+                first = f"{self.operand(leaf.of)}[{self.place(leaf.of)}]"
+                lines += [f"pivot{r} = np.float64(finite({first}))", f"r{r} = real(pivot{r})"]
+        return lines
 
     # --- a pass ---
 
@@ -297,10 +299,6 @@ class RowText:
         join = EXTREMES[self.op(fold)][0] if self.op(fold) in EXTREMES else "exact_sum"
         return f"a{fold} = {join}(a{fold}, {term})"
 
-    def number(self, fold: int, total: str) -> str:
-        """A reduction of f64 as a number of its own type."""
-        return f"np.float64({total})" if self.graph.body.types[fold] is f64 else f"real({total})"
-
     def slot(self) -> int:
         """That of the next reduction. The one before is read until this one's barrier."""
         self.calls += 1
@@ -308,9 +306,9 @@ class RowText:
 
     def ended(self, folds: Sequence[int]) -> list[str]:
         """The numbers that reductions give."""
-        narrow = [f"r{f} = {self.number(f, f'r{f}')}" for f in folds]
+        narrow = [f"r{f} = real(r{f})" for f in folds]
         means = [f"r{f} = r{f} / real(n)" for f in folds if self.op(f) is reductions.mean]
-        return [*self.of_team(folds), *narrow, *means]
+        return [*self.of_team(folds), *meant(self.graph, tuple(folds)), *narrow, *means]
 
     def of_team(self, folds: Sequence[int]) -> list[str]:
         """Numbers of all threads together; sums go by twos, which wait for each other once."""
