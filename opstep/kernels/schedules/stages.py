@@ -69,8 +69,8 @@ def parted(
     if inplace:
         raise Unfit("a result may be where a later stage reads")
     held: dict[str, Any] = {n: Held(t.dtype, t.shape) for n, t in found.left.items()}  # pyright: ignore[reportArgumentType]
-    read = held | dict(zip(found.inputs, present, strict=True))
     made = held | dict(zip(found.results, results, strict=True))
+    read = made | dict(zip(found.inputs, present, strict=True))
     for stage in found.stages:
         yield stage, [read[n] for n in stage.operands], [made[n] for n in stage.results], ()
 
@@ -107,8 +107,7 @@ def stages_of(graph: VerifiedGraph, parts: int = -1) -> Stages:
             Stage(row_graph(part), tuple(b.name.text for b in part.graph.inputs), tuple(names))
         )
         left |= {name: graph.types[name] for name in more}
-    if {*left}.intersection(results):
-        raise Unfit("a result is read by what follows")
+    left = {name: t for name, t in left.items() if name not in results}
     return Stages(tuple(found), inputs, results, left)
 
 
