@@ -68,6 +68,8 @@ def _launches(
     graph, rows = work.graph, work.graph.rows
     if max(rows.count, rows.before * rows.after) >= LIMIT:
         raise Unfit("places take more than 32 bits")
+    if not rows.before * rows.after:
+        return []
     args = [_as_numbers(a) for a in (*operands, *results)]
     within = any(p.needed for p in work.passes.passes)
     if rows.after > 1 or rows.count == 0 or not within:
