@@ -170,7 +170,7 @@ class OnlineText(PartText):
     def pair(self, folds: Sequence[int]) -> tuple[int, int] | None:
         """The maximum and the sum, if these are what a pass ends with."""
         sums = [f for f in folds if self.op(f) is online.exponential_sum]
-        return (next(f for f in folds if f not in sums), *sums) if sums else None
+        return (next(f for f in folds if f not in sums), sums[0]) if sums else None
 
     def loop(self, this: Pass) -> list[str]:
         if not (pair := self.pair(this.folds)):
