@@ -13,7 +13,7 @@ from opstep.kernels.rules.axes import axis_of
 from opstep.kernels.rules.pitfalls import LABELLED
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.op import Mismatch
-from opstep.runtime.ir.types import TensorType, i32
+from opstep.runtime.ir.types import TensorType, i32, i64
 
 REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
 
@@ -38,7 +38,7 @@ class Labels:
 
     def __init__(self, g, x, label, axis: int, ignore_index: int):
         self.g, self.x, self.axis = g, x, axis
-        self.wide = g.unsqueeze(label, axes=[axis_of(axis, x.type.rank)])
+        self.wide = g.to_dtype(g.unsqueeze(label, axes=[axis_of(axis, x.type.rank)]), i64)
         self.left_out = g.equal(self.wide, ignore_index)
         inside = g.logical_and(g.greater_equal(self.wide, 0), g.less(self.wide, x.shape[axis]))
         self.valid = g.logical_and(inside, g.logical_not(self.left_out))
