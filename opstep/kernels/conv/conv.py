@@ -22,6 +22,7 @@ from opstep.kernels.conv.correlation import correlate, geometry_of
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.filter_grad import filter_gradients
 from opstep.kernels.conv.pointwise import mix_channels
+from opstep.kernels.conv.ranks import of_ranks
 from opstep.kernels.conv.transposed import gather_back
 from opstep.kernels.conv.vendor import convolutions
 from opstep.kernels.conv.windows import (
@@ -37,7 +38,6 @@ from opstep.kernels.conv.windows import (
     windows,
 )
 from opstep.kernels.rules.pitfalls import CONVOLUTION
-from opstep.kernels.conv.ranks import of_ranks
 from opstep.runtime.ir.op import Mismatch, Op
 
 _LETTERS = ("", "S", "R, S", "T, R, S")

@@ -9,10 +9,10 @@ import numpy as np
 
 from opstep.kernels.conv.conv import Convolution, attributes
 from opstep.kernels.conv.packed import correlate_bytes
+from opstep.kernels.conv.ranks import of_ranks
 from opstep.kernels.conv.windows import windows
 from opstep.kernels.matmul.cuda_bytes import FEWEST, Laid, exact_products, laid_bytes
 from opstep.kernels.matmul.matmul_integer import want_bytes, want_zero
-from opstep.kernels.conv.ranks import of_ranks
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid, Held, Launch, thread_a_unit

@@ -16,8 +16,8 @@ from opstep.kernels.conv.conv import (
     want_bias,
     want_filters,
 )
-from opstep.kernels.conv.windows import Window, axes_of, per_axis, want_images, windows
 from opstep.kernels.conv.ranks import of_ranks
+from opstep.kernels.conv.windows import Window, axes_of, per_axis, want_images, windows
 from opstep.runtime.ir.op import Mismatch
 
 

@@ -193,11 +193,11 @@ class one_hot(Op):
         return np.where((at == place) | (at + classes == place), on, off)
 
     def cpu(index, y, *, classes, axis, on, off, dtype):
-        return [put_all(y, off), *put(always(_kept(on, y)), index, y, _marked(y, index, axis))]
+        return [*put_all(y, off), *put(always(_kept(on, y)), index, y, _marked(y, index, axis))]
 
     def cuda(index, y, *, classes, axis, on, off, dtype):
         put_on = put(always(_kept(on, y)), index, y, _marked(y, index, axis), on_gpu=True)
-        return [put_all(y, off), *put_on]
+        return [*put_all(y, off), *put_on]
 
 
 def _summed(gx: Arg, index: Arg, axis: int, ignored: int | None) -> Reach:

@@ -127,8 +127,9 @@ class Element(Elements):
         self.body = body
         self.updates, self.status = body.updates, body.status
         for k, member in enumerate(body.members):
-            stored = [self.types[r] for r in member.operands]
-            self.scope[f"f{k}"] = applied(_parts(member, stored, on_gpu))
+            if member.op.element is not None:
+                stored = [self.types[r] for r in member.operands]
+                self.scope[f"f{k}"] = applied(_parts(member, stored, on_gpu))
 
     def needed(self, results: Sequence[int]) -> list[int]:
         """The registers that these results depend on."""
@@ -142,13 +143,13 @@ class Element(Elements):
     def computed(self, registers: Sequence[int]) -> list[str]:
         """The lines of these registers that are members'."""
         count = len(self.body.operands)
-        lines = []
-        for r in registers:
-            if r >= count:
-                operands = ", ".join(f"r{o}" for o in self.body.members[r - count].operands)
-                zero = f"zero >> {r - count}" if self.on_gpu else "0"  # each has its own
-                lines.append(f"r{r} = f{r - count}({operands}, {zero})")
-        return lines
+        return [f"r{r} = {self.value(r - count)}" for r in registers if r >= count]
+
+    def value(self, k: int) -> str:
+        """What member k computes."""
+        operands = ", ".join(f"r{o}" for o in self.body.members[k].operands)
+        zero = f"zero >> {k}" if self.on_gpu else "0"  # each has its own
+        return f"f{k}({operands}, {zero})"
 
 
 _kernels: dict[tuple, Callable] = {}

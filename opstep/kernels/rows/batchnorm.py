@@ -1,8 +1,5 @@
 """Batch normalisation over channels (axis 1): with fixed statistics, with those of the batch, and
 its gradient.
-
-CUDA has kernels by hand for those of a batch, which find the mean and the variance in one pass:
-long rows of the schedule take two, and 1.2 to 1.5 times as long on an H200.
 """
 
 from __future__ import annotations
@@ -11,13 +8,12 @@ from functools import partial
 
 import numpy as np
 
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.reduce.reduce import number_of
 from opstep.kernels.rows import cuda_batchnorm as gpu
 from opstep.kernels.rows.channels import channel_factors, normalise_channels, normalised
-from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rules.axes import around, want_shape
 from opstep.kernels.rules.pitfalls import BATCH_NORM, BATCH_NORM_TRAIN
-from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch, Op
@@ -61,7 +57,7 @@ class batch_norm(Op):
 
     def cuda(x, scale, bias, mean, var, y, *, epsilon):
         args = (x, scale, bias, mean, var, y)
-        if x.size == 0 or not fits_32_bits(x):
+        if x.size == 0 or x.size >= LIMIT:
             return batch_norm.cpu(*args, epsilon=epsilon)
         return gpu.inference(*args, around(x.shape, 1), epsilon)
 
@@ -107,15 +103,6 @@ class batch_norm_train(RowComposite):
         statistic = TensorType(f32 if x.dtype.is_half else x.dtype, (x.shape[1],))
         return x, statistic, statistic
 
-    def oracle(x, scale, bias, *, epsilon):
-        others = tuple(k for k in range(x.ndim) if k != 1)
-        if x.size == 0:
-            nothing = np.full(x.shape[1], np.nan)
-            return x.copy(), nothing, nothing
-        mean, var = x.mean(others), x.var(others)
-        y = batch_norm.oracle(x, scale, bias, mean, var, epsilon=epsilon)
-        return y, mean, var
-
     def define(g, x, scale, bias, *, epsilon):
         """`rest` is what a large mean lost when it was rounded."""
         mean = partial(g.mean, axes=_others(x), keepdims=True)
@@ -126,12 +113,6 @@ class batch_norm_train(RowComposite):
         factor = g.mul(g.rsqrt(g.add(var, epsilon)), _wide(g, x, scale))
         y = g.add(g.mul(g.sub(away, rest), factor), _wide(g, x, bias))
         return y, *(g.reshape(v, shape=scale.shape) for v in (centre, var))
-
-    def cuda(x, scale, bias, y, mean, var, *, epsilon):
-        args = (x, scale, bias, y, mean, var)
-        if x.size == 0 or not fits_32_bits(x):
-            return launch_composite(batch_norm_train, args, {"epsilon": epsilon})
-        return gpu.train(*args, around(x.shape, 1), epsilon)
 
     def flops(x, *others, epsilon):
         return 8 * x.size
@@ -173,25 +154,6 @@ class batch_norm_grad(RowComposite):
             raise Mismatch("the gradients by mean and by var go together", 5)
         return x, scale, scale
 
-    def oracle(x, scale, gy, mean, var, g_mean=None, g_var=None, *, epsilon):
-        others = tuple(k for k in range(x.ndim) if k != 1)
-        n = x.size // max(x.shape[1], 1)
-        inverse = _along_channels(1 / np.sqrt(var + epsilon), x.ndim)
-        away = x - _along_channels(mean, x.ndim)
-        g_bias, g_scale = gy.sum(others), (gy * away * inverse).sum(others)
-        inner = (
-            gy
-            - (_along_channels(g_bias, x.ndim) + away * inverse * _along_channels(g_scale, x.ndim))
-            / n
-        )
-        gx = inner * inverse * _along_channels(scale, x.ndim)
-        if g_mean is not None:
-            gx = (
-                gx
-                + (_along_channels(g_mean, x.ndim) + 2 * away * _along_channels(g_var, x.ndim)) / n
-            )
-        return gx, g_scale, g_bias
-
     def define(g, x, scale, gy, mean, var, g_mean, g_var, *, epsilon):
         """gx is a*gy + b*(x - mean) + c, of three numbers a channel."""
         others, wide = _others(x), partial(_wide, g, x)
@@ -208,15 +170,6 @@ class batch_norm_grad(RowComposite):
             c = g.add(c, g.div(wide(g_mean), n))
         gx = g.add(g.mul(slope, gy), g.add(g.mul(b, away), c))
         return gx, *(g.reshape(v, shape=scale.shape) for v in (g.mul(dot, inverse), total))
-
-    def cuda(x, scale, gy, mean, var, g_mean, g_var, gx, g_scale, g_bias, *, epsilon):
-        into = (gx, g_scale, g_bias)
-        if x.size == 0 or not fits_32_bits(x):
-            args = (x, scale, gy, mean, var, g_mean, g_var)
-            return launch_composite(batch_norm_grad, (*args, *into), {"epsilon": epsilon})
-        args = (g_mean or mean, g_var or var, g_mean is not None)
-        shape = around(x.shape, 1)
-        return gpu.gradients(x, scale, gy, mean, var, args, *into, shape, epsilon)
 
     def grad(g, operands, results, grads, *, epsilon):
         def formula(x, scale, gy, mean, var, g_mean, g_var):

@@ -7,26 +7,17 @@ the cache.
 from __future__ import annotations
 
 from functools import partial
-from math import prod
-from typing import Any
 
-import numpy as np
-
-from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
-from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rules.axes import volume, want_shape
 from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
 from opstep.kernels.rules.relations import grouped, of_sample
-from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
-from opstep.runtime.device.launch import Grid
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.backward import pull_back
 
 LONG = 8192  # elements of a row: a GPU's threads hold no more of it and of all its gradients
-LONG_GROUP = 16384  # elements of a group: a GPU's threads hold no more of it and of its result
 
 
 class RowNorm(Op):
@@ -56,12 +47,6 @@ class layer_norm(RowNorm, RowComposite):
         "Ba, Kiros and Hinton 2016, arXiv:1607.06450"
     )
     faults = LAYER_NORM
-
-    def oracle(x, scale=None, bias=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        away = x - _mean(x, axes)
-        y = away / np.sqrt(_mean(away * away, axes) + epsilon)
-        return _scaled(y, scale, bias)
 
     def define(g, x, scale, bias, *, shape, epsilon):
         return layer_norm_graph(g, x, scale, bias, shape, epsilon)[0]
@@ -93,26 +78,23 @@ class layer_norm_grad(RowNorm, RowComposite):
         want_shape(gy, x, 1)
         return x
 
-    def oracle(x, gy, scale=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        away = x - _mean(x, axes)
-        inverse = 1 / np.sqrt(_mean(away * away, axes) + epsilon)
-        h = away * inverse
-        d = gy if scale is None else gy * scale
-        return inverse * (d - _mean(d, axes) - h * _mean(d * h, axes))
-
     def define(g, x, gy, scale, *, shape, epsilon):
-        mean = mean_of_rows(g, shape)
         d = gy if scale is None else g.mul(gy, scale)
         away, _, inverse = statistics_of_rows(g, x, shape, epsilon)
-        slope = g.mul(mean(g.mul(d, away)), g.square(inverse))
-        return g.mul(g.sub(g.sub(d, mean(d)), g.mul(away, slope)), inverse)
+        return gradient_of_rows(g, away, inverse, d, shape)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         def formula(x, gy, scale):
             return layer_norm_formula(g, x, gy, scale, shape, epsilon)[1]
 
         return pull_back(g, formula, operands, grads)
+
+
+def gradient_of_rows(g, away, inverse, d, shape):
+    """The gradient by x, of that by the result without scale and bias."""
+    mean = mean_of_rows(g, shape)
+    slope = g.mul(mean(g.mul(d, away)), g.square(inverse))
+    return g.mul(g.sub(g.sub(d, mean(d)), g.mul(away, slope)), inverse)
 
 
 def mean_of_rows(g, shape):
@@ -135,16 +117,6 @@ def layer_norm_graph(g, x, scale, bias, shape, epsilon):
     y = g.mul(away, statistics[1])
     y = y if scale is None else g.mul(y, scale)
     return y if bias is None else g.add(y, bias), *statistics
-
-
-def groups_on_cuda(op, args: tuple[Any, ...], groups: int, epsilon: float) -> list[Grid]:
-    """Long groups have kernels that find the mean and the variance in one pass: where the schedule
-    reads a group three times, these take 0.6 to 0.75 of its time on an H200.
-    """
-    x, n = args[0], args[0].size // max(1, args[0].shape[0] * groups)
-    if n > LONG_GROUP and fits_32_bits(x):
-        return gpu_groups(*args[:4], groups, prod(x.shape[2:]), epsilon, args[4:])
-    return launch_composite(op, args, {"groups": groups, "epsilon": epsilon})
 
 
 def group_norm_graph(g, x, scale, bias, groups, epsilon):
@@ -180,10 +152,6 @@ class rms_norm(RowNorm, RowComposite):
     )
     faults = RMS_NORM
 
-    def oracle(x, scale=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        return _scaled(x / np.sqrt(_mean(x * x, axes) + epsilon), scale, None)
-
     def define(g, x, scale, *, shape, epsilon):
         mean = mean_of_rows(g, shape)
         y = g.mul(x, g.rsqrt(g.add(mean(g.square(x)), epsilon)))
@@ -211,12 +179,6 @@ class rms_norm_grad(RowNorm, RowComposite):
         _check_rows(x, (scale,), shape, epsilon, first=2)
         want_shape(gy, x, 1)
         return x
-
-    def oracle(x, gy, scale=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        inverse = 1 / np.sqrt(_mean(x * x, axes) + epsilon)
-        d = gy if scale is None else gy * scale
-        return inverse * (d - x * inverse**2 * _mean(d * x, axes))
 
     def define(g, x, gy, scale, *, shape, epsilon):
         mean = mean_of_rows(g, shape)
@@ -267,20 +229,9 @@ class group_norm(RowComposite):
         _check_epsilon(epsilon)
         return x
 
-    def oracle(x, scale=None, bias=None, *, groups, epsilon):
-        rows = x.reshape(x.shape[0], groups, -1) if x.size else x.reshape(x.shape[0], groups, 0)
-        y = layer_norm.oracle(rows, shape=rows.shape[2:], epsilon=epsilon) if x.size else rows
-        wide = [
-            None if p is None else p.reshape((-1,) + (1,) * (x.ndim - 2)) for p in (scale, bias)
-        ]
-        return _scaled(y.reshape(x.shape), *wide)
-
     def define(g, x, scale, bias, *, groups, epsilon):
         y, *_ = group_norm_graph(g, x, scale, bias, groups, epsilon)
         return y
-
-    def cuda(x, scale, bias, y, *, groups, epsilon):
-        return groups_on_cuda(group_norm, (x, scale, bias, y), groups, epsilon)
 
     def flops(x, *params, groups, epsilon):
         return 8 * x.size
@@ -321,13 +272,3 @@ def _check_rows(x: TensorType, params, shape, epsilon: float, first: int = 1) ->
 def _check_epsilon(epsilon: float) -> None:
     if not epsilon >= 0.0:
         raise Mismatch(f"epsilon={epsilon} is below 0", "epsilon")
-
-
-def _mean(x, axes):
-    """0 over no elements."""
-    return x.sum(axes, keepdims=True) / max(1, prod(x.shape[k] for k in axes))
-
-
-def _scaled(y, scale, bias):
-    y = y if scale is None else y * scale
-    return y if bias is None else y + bias

@@ -4,12 +4,9 @@ PyTorch's native_layer_norm and native_group_norm do. y has the same bits as wit
 
 from __future__ import annotations
 
-from math import prod
-
 from opstep.kernels.rows.norm import (
     group_norm,
     group_norm_graph,
-    groups_on_cuda,
     layer_norm,
     layer_norm_graph,
 )
@@ -38,12 +35,6 @@ class layer_norm_with_statistics(RowComposite):
         y = layer_norm.infer(x, scale, bias, shape=shape, epsilon=epsilon)
         statistic = _statistic(x, (*x.shape[: x.rank - len(shape)], *(1,) * len(shape)))
         return y, statistic, statistic
-
-    def oracle(x, scale=None, bias=None, *, shape, epsilon):
-        axes = tuple(range(x.ndim - len(shape), x.ndim))
-        y = layer_norm.oracle(x, scale, bias, shape=shape, epsilon=epsilon)
-        mean = _oracle_mean(x, axes)
-        return y, mean, (_oracle_mean((x - mean) ** 2, axes) + epsilon) ** -0.5
 
     def define(g, x, scale, bias, *, shape, epsilon):
         return layer_norm_graph(g, x, scale, bias, shape, epsilon)
@@ -80,19 +71,8 @@ class group_norm_with_statistics(RowComposite):
         statistic = _statistic(x, (x.shape[0], groups))
         return y, statistic, statistic
 
-    def oracle(x, scale=None, bias=None, *, groups, epsilon):
-        y = group_norm.oracle(x, scale, bias, groups=groups, epsilon=epsilon)
-        rows = x.reshape(x.shape[0], groups, prod(x.shape[1:]) // groups)
-        mean = _oracle_mean(rows, (2,))
-        rstd = (_oracle_mean((rows - mean) ** 2, (2,)) + epsilon) ** -0.5
-        return y, mean[..., 0], rstd[..., 0]
-
     def define(g, x, scale, bias, *, groups, epsilon):
         return group_norm_graph(g, x, scale, bias, groups, epsilon)
-
-    def cuda(x, scale, bias, y, mean, rstd, *, groups, epsilon):
-        args = (x, scale, bias, y, mean, rstd)
-        return groups_on_cuda(group_norm_with_statistics, args, groups, epsilon)
 
     def flops(x, *params, groups, epsilon):
         return 12 * x.size
@@ -113,11 +93,6 @@ class group_norm_with_statistics(RowComposite):
 
 def _statistic(x: TensorType, shape) -> TensorType:
     return TensorType(f32 if x.dtype.is_half else x.dtype, tuple(shape))
-
-
-def _oracle_mean(x, axes):
-    """0 over no elements."""
-    return x.sum(axes, keepdims=True) / max(1, prod(x.shape[k] for k in axes))
 
 
 def _sum(g, a, b):

@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import numpy as np
 
-from opstep.kernels.reduce import folds
-from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
-from opstep.kernels.reduce.folds import Fold
 from opstep.kernels.reduce.reduce import (
     folded,
     number_of,
-    numpy_axes,
     reduced,
-    reduced_axes,
     with_ones,
 )
 from opstep.kernels.rules.relations import over_axes
-from opstep.kernels.schedules.cuda.launching import launch_composite
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch
 
 
-def _moments(x, *, axes, keepdims, correction):
-    """Sum of squared distances from the mean over count - correction, as torch.var."""
-    with np.errstate(all="ignore"):
-        count = float(folded(x, axes))
-        centre = np.sum(x, axis=numpy_axes(axes), keepdims=True) / count
-        total = np.sum((x - centre) ** 2, axis=numpy_axes(axes), keepdims=keepdims)
-        return np.divide(total, np.maximum(count - correction, 0.0))
+class OverAxes(RowComposite):
+    """Base."""
+
+    faults = Faults(over_axes)
+
+    def infer(x, *, axes, keepdims, **attrs):
+        return reduced(x, axes, keepdims)
 
 
-class Spread(RowComposite):
-    """Base of var and std, for which a GPU has kernels by hand: they read x once."""
+class Spread(OverAxes):
+    """Base of var and std."""
 
     faults = Faults(
         over_axes,
@@ -50,19 +43,6 @@ class Spread(RowComposite):
         Rule("an infinity among the elements: inf - inf", lambda x, **_: infinite(x)),
     )
 
-    gpu_fold: ClassVar[Fold]
-
-    def infer(x, *, axes, keepdims, correction):
-        return reduced(x, axes, keepdims)
-
-    @classmethod
-    def cuda(cls, x, y, *, axes, keepdims, correction):
-        count = folded(x, axes)
-        divisor = max(0, count - correction)
-        launches = gpu_reduce(cls.gpu_fold, x, y, reduced_axes(x, axes), count, divisor)
-        attrs = {"axes": axes, "keepdims": keepdims, "correction": correction}
-        return launches or launch_composite(cls, (x, y), attrs)
-
     def flops(x, **attrs):
         return x.size * 4
 
@@ -73,8 +53,6 @@ class var(Spread):
     signature = "var(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
     formula = "sum((x - mean(x))**2) / (count - correction)"
     source = "torch.var"
-    oracle = _moments
-    gpu_fold = folds.variance
 
     def define(g, x, *, axes, keepdims, correction):
         return _variance(g, x, axes, keepdims, correction)
@@ -93,13 +71,9 @@ class std(Spread):
     signature = "std(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
     formula = "sqrt(sum((x - mean(x))**2) / (count - correction))"
     source = "torch.std"
-    gpu_fold = folds.deviation
 
     def define(g, x, *, axes, keepdims, correction):
         return g.sqrt(_variance(g, x, axes, keepdims, correction))
-
-    def oracle(x, *, axes, keepdims, correction):
-        return np.sqrt(_moments(x, axes=axes, keepdims=keepdims, correction=correction))
 
     def grad(g, operands, results, grads, *, axes, keepdims, correction):
         (x,), (y,), (gy,) = operands, results, grads
@@ -123,7 +97,7 @@ def _less(g, count, correction: int):
     return g.maximum(g.sub(count, float(correction)), 0.0)
 
 
-class logsumexp(RowComposite):
+class logsumexp(OverAxes):
     """The logarithm of the sum of exponentials, without overflow; -inf if there are no elements."""
 
     signature = "logsumexp(x: F, *, axes: ints = none, keepdims: bool = false)"
@@ -133,17 +107,6 @@ class logsumexp(RowComposite):
         over_axes,
         Rule("log of 0: all elements are -inf", lambda x, **_: bool((x == -np.inf).all())),
     )
-
-    def infer(x, *, axes, keepdims):
-        return reduced(x, axes, keepdims)
-
-    def oracle(x, *, axes, keepdims):
-        with np.errstate(all="ignore"):
-            axis = numpy_axes(axes)
-            top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
-            top = np.where(np.isinf(top), 0.0, top)
-            total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
-            return total if keepdims else np.squeeze(total, axis=reduced_axes(x, axes))
 
     def define(g, x, *, axes, keepdims):
         """What is taken away is finite: inf - inf is NaN."""
@@ -164,26 +127,17 @@ class logsumexp(RowComposite):
         return x.size * 4
 
 
-class norm(RowComposite):
+class norm(OverAxes):
     """The vector norm: p is 1 (sum of magnitudes), 2 (Euclidean) or inf (largest magnitude)."""
 
     signature = "norm(x: F, *, p: float = 2.0, axes: ints = none, keepdims: bool = false)"
     formula = "sum(|x|**p) ** (1/p)"
     source = "torch.linalg.vector_norm, ONNX ReduceL1 and ReduceL2"
-    faults = Faults(over_axes)
 
     def infer(x, *, p, axes, keepdims):
         if p not in (1.0, 2.0, math.inf):
             raise Mismatch("p is 1, 2 or inf", "p")
         return reduced(x, axes, keepdims)
-
-    def oracle(x, *, p, axes, keepdims):
-        axis, size = numpy_axes(axes), np.abs(x)
-        if p == math.inf:
-            return np.max(size, axis=axis, keepdims=keepdims, initial=0.0)
-        if p == 1:
-            return np.sum(size, axis=axis, keepdims=keepdims)
-        return np.sqrt(np.sum(size * size, axis=axis, keepdims=keepdims))
 
     def define(g, x, *, p, axes, keepdims):
         how = {"axes": axes, "keepdims": keepdims}

@@ -1,4 +1,4 @@
-"""Sums, dot products and maxima of rows, as kernels of several families need them.
+"""Sums and dot products of rows, as kernels of several families need them.
 
 Sums are made of blocks in the data's type, and of blocks in f64: 2**24 elements of f32 lose no more
 than a few bits.
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.math.fastmath import exp
-from opstep.kernels.reduce.runs import RUN, dot_of, row_sum, squares_of, sum_of_terms
+from opstep.kernels.reduce.runs import RUN, dot_of
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.source import by_dtype, distinct
-
-BLOCK = RUN  # elements that are summed in the data's type
+from opstep.runtime.device.source import by_dtype
 
 
 def _as_f32(number):
@@ -26,45 +23,9 @@ def rounded(number):
     return np.float64(number)
 
 
-def squared_distance(x, centre, n):
-    """The sum of (x - centre)**2."""
-    total = np.float64(0.0)
-    for start in range(0, n, BLOCK):
-        total += squares_of(offset(x, start), centre, min(BLOCK, n - start))
-    return total
-
-
-def centred_dot(a, x, centre, n):
-    """The sum of a * (x - centre)."""
-    total = np.float64(0.0)
-    for start in range(0, n, BLOCK):
-        total += dot_of(offset(a, start), offset(x, start), centre, min(BLOCK, n - start))
-    return total
-
-
 def dot(a, b, n):
-    return centred_dot(a, b, 0.0, n)
-
-
-@distinct
-def exponentials(x, top, y, n):
-    """y = exp(x - top); gives the sum."""
-    for i in range(n):
-        y[i] = exp(x[i] - top)
-    return row_sum(y, n)
-
-
-def _exponential(v, other, top):
-    return exp(v - top)
-
-
-_exponential_sum = sum_of_terms(_exponential)
-
-
-def exponential_sum(x, top, n):
-    """The sum of exp(x - top)."""
+    """The sum of a * b."""
     total = np.float64(0.0)
-    for start in range(0, n, BLOCK):
-        some = offset(x, start)
-        total += _exponential_sum(some, some, top, min(BLOCK, n - start))
+    for start in range(0, n, RUN):
+        total += dot_of(offset(a, start), offset(b, start), 0.0, min(RUN, n - start))
     return total

@@ -34,8 +34,8 @@ class Passes(NamedTuple):
     places: dict[int, int]
 
 
-def passes_of(graph: RowGraph, inplace: Collection[int]) -> Passes:
-    """`inplace`: operands in whose buffer a result may be."""
+def passes_of(graph: RowGraph, inplace: Collection[int], sums: Collection[int] = ()) -> Passes:
+    """`inplace`: operands in whose buffer a result may be; `sums`: results that are no rows."""
     inner = [q for q, r in enumerate(graph.body.results) if graph.inner[r]]
     targets = targets_of(graph)
     last = len(targets) - 1
@@ -43,7 +43,7 @@ def passes_of(graph: RowGraph, inplace: Collection[int]) -> Passes:
     for p in range(last + 1):
         held = _holds(graph, targets[p], targets[p + 1 :], known)
         if not _read(graph, targets[p + 1 :], {*known, *held}) & {*inplace}:
-            _place(graph, held, inner, places)
+            _place(graph, held, [q for q in inner if q not in sums], places)
         passes.append(
             Pass(folds_of(graph, p), tuple(held), frozenset(known), tuple(inner) * (p == last))
         )

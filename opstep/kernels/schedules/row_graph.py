@@ -10,10 +10,14 @@ first, then elementwise ops.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
+from opstep.kernels.move.creation import iota
+from opstep.kernels.pick.index import gather, gather_elements
 from opstep.kernels.reduce import reduce as reductions
+from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.ir.graph import Apply, Name, Return
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import DType, TensorType, f32, f64
@@ -21,6 +25,7 @@ from opstep.runtime.ir.verified import Application, VerifiedGraph
 from opstep.runtime.plan.body import Body, Member
 
 FOLDS = (reductions.sum, reductions.mean, reductions.max, reductions.min)
+PICKS = (gather, gather_elements)
 
 
 class Unfit(Exception):
@@ -43,6 +48,18 @@ class Number(NamedTuple):
         return dtype.numpy.type(float(self.text) if dtype.is_float else int(self.text))
 
 
+@dataclass(frozen=True)
+class Table:
+    """An input with one axis, of which elements are picked."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """An element's place in its row."""
+
+
 class Folded(NamedTuple):
     """A reduction of a register."""
 
@@ -54,9 +71,15 @@ class _Seen(NamedTuple):
     """A result in another shape."""
 
 
+class _Picked(NamedTuple):
+    """The element of a table, or of a row, at an index."""
+
+    op: type[Op]
+
+
 class _Node(NamedTuple):
     type: TensorType
-    what: Read | Number | Folded | _Seen | Member
+    what: Read | Number | Table | Place | Folded | _Seen | _Picked | Member
     operands: tuple[int, ...] = ()
 
 
@@ -123,11 +146,13 @@ class Rows(NamedTuple):
 class RowGraph(NamedTuple):
     """`leaves` are the registers before the members, `shapes` those of all registers, `inner` says
     which are inner. `stages`: how many reductions a register comes after, one after the other.
+
+    A member that picks an element (`picked_of`) has the index as its operand.
     """
 
     rows: Rows
     body: Body
-    leaves: tuple[Read | Number | Folded, ...]
+    leaves: tuple[Read | Number | Table | Place | Folded, ...]
     shapes: tuple[tuple[int, ...], ...]
     inner: tuple[bool, ...]
     stages: tuple[int, ...]
@@ -147,6 +172,11 @@ class RowGraph(NamedTuple):
                 if r >= count and self.inner[r] and r not in known:
                     left += self.body.members[r - count].operands
         return found
+
+
+def picked_of(member: Member) -> int | None:
+    """The register of which a member picks an element, if it is one that does."""
+    return dict(member.attrs)["of"] if member.op in PICKS else None
 
 
 def _is_read(node: _Node) -> bool:
@@ -193,6 +223,10 @@ class _Reader:
             for o, t in zip(statement.operands, seen, strict=True)
         )
         (result,) = resolved.results
+        if op is iota:
+            return self._place(result, **application.attrs)
+        if op in PICKS:
+            return self._picked(op, result, *operands, application.attrs)
         if op.reinterprets:
             return self._seen(operands[0], result)
         if op in FOLDS:
@@ -206,6 +240,32 @@ class _Reader:
             raise Unfit(f"{op.name} is not computed element by element")
         member = Member(op, (), tuple(t.dtype for t in seen), result.dtype, tuple(attrs.items()))
         return self._member(member, result, operands)
+
+    def _place(self, t: TensorType, *, shape, axis: int, start, step, dtype) -> int:
+        if (start, step) != (0, 1) or t.size != t.shape[axis] or not dtype.is_integer:
+            raise Unfit("places are counted otherwise")
+        if t.size == 1:
+            return self._add(_Node(TensorType(dtype, ()), Number("0")))
+        return self._add(_Node(t, Place()))
+
+    def _picked(self, op: type[Op], t: TensorType, x: int, index: int, attrs) -> int:
+        """An element of an input; of what is computed of it element by element that is computed of
+        the element.
+        """
+        node, rank = self.nodes[x], self.nodes[x].type.rank
+        if isinstance(node.what, Member) and len(node.operands) == 1:
+            before = t.with_dtype(self.nodes[node.operands[0]].type.dtype)
+            one = self._picked(op, before, node.operands[0], index, attrs)
+            return self._add(_Node(t, node.what, (one,)))
+        if not isinstance(node.what, Read) or (op is gather and rank != 1):
+            raise Unfit(f"{op.name} picks of what is no input")
+        if op is gather:
+            x = self._add(_Node(node.type, Table(node.what.slot)))
+        elif t.shape != _without(node.type.shape, axis_of(attrs["axis"], rank)):
+            raise Unfit("not one element of each row is picked")
+        if attrs.get("missing") is not None:
+            raise Unfit("what is missing is filled in")
+        return self._add(_Node(t, _Picked(op), (x, index)))
 
     def _member(self, member: Member, result: TensorType, operands: tuple[int, ...]) -> int:
         """An elementwise op; of what is seen in another shape it is computed before that."""
@@ -259,16 +319,13 @@ class _Reader:
         rows = self._rows(reached)
         inner, stages = self._kinds(reached, rows)
         self._check_results(results, inner, rows)
-        kinds = (Read, Number, Folded, Member)
-        order = sorted(reached, key=lambda k: kinds.index(type(self.nodes[k].what)))
+        kinds = (Read, Number, Table, Place, Folded)
+        leaves = [k for kind in kinds for k in reached if isinstance(self.nodes[k].what, kind)]
+        order = [*leaves, *(k for k in reached if k not in leaves)]
         register = {k: r for r, k in enumerate(order)}
         nodes = [self.nodes[k] for k in order]
-        leaves = [node for node in nodes if not isinstance(node.what, Member)]
-        members = [
-            node.what._replace(operands=tuple(register[o] for o in node.operands))
-            for node in nodes
-            if isinstance(node.what, Member)
-        ]
+        members = [self._with_registers(node, register) for node in nodes[len(leaves) :]]
+        leaves = nodes[: len(leaves)]
         outputs = tuple(register[k] for k in results)
         types: Any = [node.type for node in nodes]
         dtypes = tuple(node.type.dtype for node in leaves)
@@ -291,6 +348,15 @@ class _Reader:
             ),
         )
 
+    def _with_registers(self, node: _Node, register: dict[int, int]) -> Member:
+        operands = tuple(register[o] for o in node.operands)
+        if isinstance(node.what, _Picked):
+            of, index = operands
+            seen = (self.nodes[node.operands[1]].type.dtype,)
+            return Member(node.what.op, (index,), seen, node.type.dtype, (("of", of),))
+        assert isinstance(node.what, Member)
+        return node.what._replace(operands=operands)
+
     def _source(self, k: int) -> int:
         """Value k as it was before it was seen in another shape."""
         return self.nodes[k].operands[0] if isinstance(self.nodes[k].what, _Seen) else k
@@ -303,8 +369,10 @@ class _Reader:
         return sorted(found)
 
     def _rows(self, reached: list[int]) -> Rows:
-        """The rows that all reductions fold."""
+        """The rows that all reductions fold, or of which elements are picked."""
         found = set[tuple[Any, ...]]()
+        if along := self._looked_along(reached):
+            return along
         for node in (self.nodes[k] for k in reached):
             if isinstance(node.what, Folded):
                 shape = self.nodes[node.operands[0]].type.shape
@@ -325,13 +393,47 @@ class _Reader:
             raise Unfit("what is folded does not lie together")
         return Rows(shape, first, last, *others)
 
+    def _looked_along(self, reached: list[int]) -> Rows | None:
+        """The rows of one axis in which elements are picked or have places, if there are any."""
+        axes, shapes = set[int](), set[tuple[int, ...]]()
+        for node in map(self.nodes.__getitem__, reached):
+            if isinstance(node.what, _Picked) and node.what.op is gather_elements:
+                row: Any = self.nodes[node.operands[0]].type.shape
+                axes.update(k for k, d in enumerate(node.type.shape) if d != row[k])
+                shapes.add(row)
+            elif isinstance(node.what, Place):
+                axes.update(k for k, d in enumerate(node.type.shape) if d != 1)
+                shapes.add(self.nodes[max(reached, key=self._size)].type.shape)
+        if not shapes or not axes:
+            return None
+        if len(axes) != 1 or len(shapes) != 1:
+            raise Unfit("rows of several axes are looked along")
+        ((shape,), (axis,)) = shapes, axes
+        if any(
+            self.nodes[n.operands[0]].type.shape != shape
+            or [a for a in n.what.axes if shape[a] != 1] != [axis]
+            for n in map(self.nodes.__getitem__, reached)
+            if isinstance(n.what, Folded)
+        ):
+            raise Unfit("what is folded is not what is looked along")
+        return Rows(shape, axis, axis + 1)
+
+    def _size(self, k: int) -> int:
+        return self.nodes[k].type.size  # pyright: ignore[reportReturnType]
+
     def _kinds(self, reached: list[int], rows: Rows) -> tuple[dict[int, bool], dict[int, int]]:
         inner, stages = dict[int, bool](), dict[int, int]()
         for k in reached:
             node = self.nodes[k]
             stages[k] = max((stages[o] for o in node.operands), default=0)
-            if isinstance(node.what, Read | Number):
+            if isinstance(node.what, Read | Number | Place):
                 inner[k] = rows.is_inner(node.type.shape)  # pyright: ignore[reportArgumentType]
+            elif isinstance(node.what, Table):
+                inner[k] = False
+            elif isinstance(node.what, _Picked):
+                inner[k] = inner[node.operands[1]]
+                if inner[k] and node.what.op is not gather:
+                    raise Unfit("elements of a row are picked along it")
             elif isinstance(node.what, Folded):
                 inner[k] = False
                 stages[k] += 1
@@ -357,6 +459,10 @@ class _Reader:
             size = rows.before * rows.after * (rows.count if inner[k] else 1)
             if self.nodes[k].type.size != size:
                 raise Unfit("a result is not of all rows")
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], 1, *shape[axis + 1 :])
 
 
 def _together(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, int]]:

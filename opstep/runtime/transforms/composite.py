@@ -28,7 +28,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Module, Name, Return
 from opstep.runtime.ir.op import OPS, Mismatch, Op, resolve
 from opstep.runtime.ir.printer import print_module
-from opstep.runtime.ir.types import DType, TensorType, dtype_of, f32
+from opstep.runtime.ir.types import DType, TensorType, dtype_of, f32, f64
 from opstep.runtime.ir.verified import Verified
 from opstep.runtime.transforms.backward import pull_back
 from opstep.runtime.transforms.builder import Builder, Var
@@ -67,7 +67,7 @@ class Composite(Op):
 
     @classmethod
     def oracle(cls, *arrays, **attrs):
-        types = [None if a is None else TensorType(dtype_of(a.dtype), a.shape) for a in arrays]
+        types = [None if a is None else _type_of(a) for a in arrays]
         graph = definition(cls, types, attrs).graphs[cls.name]
         values: dict[str, Any] = dict(zip([o.name for o in cls.operands], arrays, strict=False))
         for statement, application in zip(graph.graph.body, graph.applications, strict=True):
@@ -99,6 +99,12 @@ class Composite(Op):
             return tuple(g.to_dtype(v, r.dtype) for v, r in zip(several, results, strict=True))
 
         return pull_back(g, formula, operands, grads)
+
+
+def _type_of(array: Any) -> TensorType:
+    """An operand of an oracle's, which may have more digits than any dtype: long doubles."""
+    longer = array.dtype.kind == "f" and array.dtype.itemsize > 8
+    return TensorType(f64 if longer else dtype_of(array.dtype), array.shape)
 
 
 def _is_half(x: Any) -> bool:

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.rows import cuda_norm_affine_grad as affine
-from opstep.kernels.rows import norm
-from opstep.kernels.schedules.cuda import teams
+from opstep.kernels.schedules.cuda import launching, teams
 from opstep.runtime.device.cuda.simulator.simulator import execute
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import TensorType, f32
@@ -67,7 +65,7 @@ def test_where_all_gradients_are_one_kernel(n, is_one):
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
 def test_gradients_of_many_rows(dtype, monkeypatch):
     """More than have sums of their own, and a last team without a row."""
-    monkeypatch.setattr(affine, "MOST_PARTS", 20)
+    monkeypatch.setattr(launching, "PARTS", 20)
     x, gy = numbers(dtype, 3, 23, 24), numbers(dtype, 3, 23, 24, seed=1)
     check("layer_norm_affine_grad", x, gy, numbers(dtype, 24), shape=(24,))
 
@@ -113,7 +111,7 @@ def test_group_norm(groups):
     same_beside_statistics("group_norm", x, numbers("f32", 6), None, groups=groups)
 
 
-def test_group_norm_of_large_groups(monkeypatch):
-    monkeypatch.setattr(norm, "LONG_GROUP", 1)
+@pytest.mark.usefixtures("no_registers")
+def test_group_norm_of_large_groups():
     given = (numbers("f32", 2, 4, 12), numbers("f32", 4), None)
     same_beside_statistics("group_norm", *given, groups=2)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.rows import cuda_softmax_sums
 from opstep.kernels.schedules.cuda import teams
 
 FORWARD = ("softmax", "log_softmax")
@@ -17,7 +16,6 @@ def no_registers(monkeypatch):
     """Every row is too long to be held."""
     monkeypatch.setattr(teams, "HELD", 0.001)
     monkeypatch.setattr(teams, "MOST_THREADS", 1)
-    monkeypatch.setattr(cuda_softmax_sums, "PART", 64)
 
 
 def gradients(name: str, dtype: str, *shape: int, axis: int = -1) -> None:

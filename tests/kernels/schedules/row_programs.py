@@ -60,6 +60,8 @@ def differing(name: str, arrays: Sequence[np.ndarray], attrs: dict[str, Any]) ->
 
 
 def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
     return f"[{', '.join(map(_written, value))}]" if isinstance(value, tuple) else str(value)
 
 

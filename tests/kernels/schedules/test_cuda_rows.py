@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from row_programs import declared, shared_rows
-from rowwise import close, numbers, widened
+from rowwise import check, close, numbers, widened
 
 from opstep.api.devices import entered_on
+from opstep.kernels.schedules.cuda import columns
 from opstep.runtime.device.cpu import device as cpu
 from opstep.runtime.device.cuda.compiling import compiler
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
@@ -194,6 +195,41 @@ def test_all_kinds_of_reductions_of_columns(dtype):
     all_reductions(dtype, (2, 20, 3), 1, numbers("f32", 2, 20, 3) > 0, share)
 
 
+@pytest.fixture
+def few_columns(monkeypatch):
+    """Blocks share columns."""
+    monkeypatch.setattr(columns, "MANY", 0)
+    monkeypatch.setattr(columns, "BUSY", 4096)
+
+
+@pytest.mark.usefixtures("few_columns")
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
+def test_blocks_share_columns(dtype):
+    x, gy, scale = (numbers(dtype, *shape) for shape in ((260, 40), (260, 40), (40,)))
+    x += np.array(3, x.dtype)
+    check("var", x, axes=(0,))
+    check("batch_norm_train", x, scale, scale)
+    wide = scale.astype("f8" if dtype == "f64" else "f4")
+    check("batch_norm_grad", x, scale, gy, wide, np.abs(wide))
+    check("log_softmax", x, axis=0)
+
+
+@pytest.mark.usefixtures("no_registers")
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_largest_elements_of_long_rows(name):
+    x = numbers("f32", 4, 300)
+    x[0, :70], x[1, 100], x[2, :], x[3, 5] = -np.inf, np.nan, -np.inf, np.inf
+    check(name, x)
+
+
+@pytest.mark.usefixtures("no_registers")
+def test_the_first_element_is_not_finite():
+    x = numbers("f32", 3, 300)
+    x[0, 0], x[1, 0], x[2, 7] = np.inf, np.nan, -np.inf
+    check("var", x, axes=(1,))
+    check("batch_norm_train", x[:, None], np.ones(1, "f4"), np.ones(1, "f4"))
+
+
 def prepared(op: Any, arrays: list[np.ndarray], attrs: dict[str, Any]) -> Prepared:
     step, stored, results = one_step(op, arrays, complete(op, attrs))
     (launch,) = Lowering(step, (*stored, *results)).prepared()[0]
@@ -224,7 +260,7 @@ def test_each_element_is_read_and_written_once(name, n, reads, writes, shuffles)
     assert found == [reads, reads, writes, writes, shuffles]
 
 
-@pytest.mark.parametrize("n, columns, threads", [(16384, 64, 32), (50, 4096, 8), (50, 1 << 17, 1)])
+@pytest.mark.parametrize("n, columns, threads", [(4096, 64, 32), (50, 4096, 8), (50, 1 << 17, 1)])
 def test_threads_share_columns_where_these_are_few(n, columns, threads):
     launch = prepared(OPS["log_softmax"], [np.zeros((n, columns), "f4")], {"axis": 0})
     assert launch.block[0] == max(32, 128 // threads) * threads

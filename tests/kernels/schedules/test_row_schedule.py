@@ -68,6 +68,29 @@ def test_group_norms(name, images, channels, plane, params, dtype, seed):
     assert differing(name, arrays, {"groups": groups}) == []
 
 
+@pytest.mark.parametrize("name", ["softmax_cross_entropy", "nll_loss"])
+@EXAMPLES
+@given(
+    st.sampled_from([((5, 7), 1), ((2, 3, 4), 1), ((6, 1), 1), ((1, 1), 1), ((3, 5, 9), 2),
+                     ((4,), 0), ((3, 2, 70), 1), ((2, 70_001), 1), ((0, 3), 1)]),
+    st.sampled_from(["none", "sum", "mean"]), st.booleans(), st.sampled_from(FLOATS),
+    st.integers(0, 1 << 30),
+)  # fmt: skip
+def test_losses_of_classifiers(name, layout, reduction, weighted, dtype, seed):
+    """Their graphs are several: of classes, then of positions."""
+    rng = np.random.default_rng(seed)
+    shape, axis = layout
+    positions = (*shape[:axis], *shape[axis + 1 :])
+    label = rng.integers(0, shape[axis], positions)
+    for lost in (-100, shape[axis], -1)[: label.size // 3]:
+        label.flat[rng.integers(0, label.size)] = lost
+    x, gy = drawn(rng, shape, dtype), drawn(rng, positions if reduction == "none" else (), dtype)
+    weight = [drawn(rng, shape[axis : axis + 1], dtype)] * weighted
+    attrs = {"axis": axis, "reduction": reduction}
+    assert differing(name, [x, label, *weight], attrs) == []
+    assert differing(f"{name}_grad", [x, label, gy, *weight], attrs) == []
+
+
 # so many elements that threads share them
 LONG = {"softmax_grad": 2, "log_softmax": 1, "layer_norm": 1, "rms_norm_grad": 2}
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from opstep.kernels.pointwise.fused import computed, indented
 from opstep.kernels.schedules.cpu.text import EXTREMES, Text
-from opstep.kernels.schedules.row_graph import RowGraph, Unfit
+from opstep.kernels.schedules.picks import tables
+from opstep.kernels.schedules.row_graph import RowGraph, Unfit, picked_of
 from opstep.kernels.schedules.ways import EACH, ONE
+from opstep.runtime.ir.types import DType
 
 WIDTH = 64  # columns side by side
 
@@ -22,10 +24,21 @@ class ColumnText(Text):
     of parts join `s{k}[i]`.
     """
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
-        super().__init__(graph, kinds, inplace)
-        if any(computed(graph.body.types[r]) is not graph.dtype for r in self.kept):
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], *rest):
+        super().__init__(graph, kinds, *rest)
+        if any(computed(graph.body.types[f]) is not graph.dtype for f in graph.terms):
             raise Unfit("a number of a column is of another type")
+
+    def spot(self, of: int, index: str) -> tuple[str, str]:
+        return f"x{of}", f"i + {index} * inner"
+
+    def place(self, r: int) -> str:
+        return f"o{r}"
+
+    def moved(self, name: str, by: str) -> str:
+        """Of a row of memory: so many further on."""
+        wide = "width" if name in self.own_names else "inner"
+        return super().moved(name, by if name[0] == "o" else f"{by} * {wide}")
 
     def kernels(self, operands: int) -> list[Any]:
         """(operands, results, tiles each with its size, n, inner, width, together, part, lo, hi,
@@ -36,17 +49,17 @@ class ColumnText(Text):
         return self.compiled([*lines, *self.whole(operands)], ["columns"])
 
     @property
-    def tiles(self) -> list[tuple[str, str]]:
+    def tiles(self) -> list[tuple[str, str | DType]]:
         """The working memory of a lane: names, and kinds: of all elements of a tile of columns
-        (held), sums of rows side by side (lanes), a number each (sums, keys, numbers).
+        (held), sums of rows side by side (lanes), a number each (sums, keys, types of others).
         """
-        found = [(f"h{r}", "held") for r in self.own]
+        found: list[tuple[str, str | DType]] = [(f"h{r}", "held") for r in self.own]
         for f in self.graph.terms:
             if self.op(f) in EXTREMES:
                 found.append((f"a{f}", "keys"))
             else:
                 found += [(f"a{f}", "lanes"), (f"s{f}", "sums")]
-        return found + [(f"v{r}", "numbers") for r in self.kept]
+        return found + [(f"v{r}", computed(self.graph.body.types[r])) for r in self.kept]
 
     @property
     def kept(self) -> list[int]:
@@ -80,6 +93,8 @@ class ColumnText(Text):
         """The loop of a pass over neighbouring columns, and a function that calls it for all rows
         of memory.
         """
+        if not self.needed(p):
+            return []
         folds, (names, reads) = self.looped(p), self.taken(self.numbers(p))
         sums = [f for f in folds if self.op(f) not in EXTREMES]
         own = [f"a{f}" for f in folds]
@@ -97,8 +112,7 @@ class ColumnText(Text):
         if sums:
             lines += ["        for i in range(together * width):"]
             lines += [f"            a{f}[i] = np.float64(0.0)" for f in sums]
-        moved = [f"offset({name}, k * {'width' if name in self.own_names else 'inner'})"
-                 for name in pointers]  # fmt: skip
+        moved = [self.moved(name, "k") for name in pointers]
         side = [f"offset(a{f}, side)" if f in sums else f"a{f}" for f in folds]
         lines += ["        side = 0", "        for k in range(first, min(first + part, n)):"]
         lines += [f"            loop{p}({', '.join([*moved, *names, *side, 'count'])})"]
@@ -127,7 +141,7 @@ class ColumnText(Text):
         if not (head := self.parameters_after(stage)):
             return []
         ended, members = self.after(stage)
-        lines = [f"def numbers{stage}({', '.join(head)}, n, count):"]
+        lines = [f"def numbers{stage}({', '.join(head)}, n, inner, count):"]
         lines += ["    for i in range(count):"]
         inner = [f"r{f} = {self.ended(f, f'{self.total(f)}[i]')}" for f in ended]
         needed = self.needed_after(stage)
@@ -161,6 +175,9 @@ class ColumnText(Text):
             return []
         found = [self.total(f) for f in ended]
         found += self.taken(self.given(stage))[0]
+        rows = (picked_of(self.graph.body.members[r - len(self.graph.leaves)]) for r in members)
+        found += [f"x{r}" for r in sorted({r for r in rows if r in range(len(self.kinds))})]
+        found += tables(self.graph, members)
         return found + [f"v{r}" for r in [*ended, *members]] + [f"y{q}" for q in stores]
 
     # --- a tile ---
@@ -188,13 +205,14 @@ class ColumnText(Text):
         inner += [f"h{r} = y{q}" for r, q in self.places.items()]
         for p in range(len(self.passes) + 1):
             if head := self.parameters_after(p):
-                inner.append(f"numbers{p}({', '.join(head)}, n, count)")
-            if p < len(self.passes):
+                inner.append(f"numbers{p}({', '.join(head)}, n, inner, count)")
+            if p < len(self.passes) and self.needed(p):
                 inner.append(self.call(p))
         return [*lines, *indented([*inner, "column += count"], 2)]
 
     def call(self, p: int) -> str:
         folds = self.looped(p)
-        args = [*self.pointers(p), *self.taken(self.numbers(p))[0], *(f"a{f}" for f in folds)]
+        pointers = ["0" if name[0] == "o" else name for name in self.pointers(p)]
+        args = [*pointers, *self.taken(self.numbers(p))[0], *(f"a{f}" for f in folds)]
         args += [f"s{f}" for f in folds if self.op(f) not in EXTREMES]
         return f"pass{p}({', '.join(args)}, count, n, inner, width, together, part)"

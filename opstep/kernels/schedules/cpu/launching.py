@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -14,46 +14,36 @@ from opstep.kernels.schedules.cpu.parts import PartText
 from opstep.kernels.schedules.cpu.row import RowText
 from opstep.kernels.schedules.cpu.text import EXTREMES, Text
 from opstep.kernels.schedules.passes import is_costly
-from opstep.kernels.schedules.row_graph import Read, RowGraph, Unfit, row_graph
+from opstep.kernels.schedules.row_graph import Read, RowGraph, Unfit
+from opstep.kernels.schedules.stages import Stage, parted
 from opstep.kernels.schedules.ways import FOUND, LED, PLANES, SPREAD, Way, strides_of, way_of
 from opstep.runtime.device.launch import Arg, Launch, Scratch
-from opstep.runtime.ir.types import TensorType, f32, f64, i32, i64
-from opstep.runtime.transforms.composite import Composite, definition
+from opstep.runtime.ir.types import f32, f64, i32, i64
+from opstep.runtime.transforms.composite import Composite
 
 WORK = 32768  # elements worth a lane of their own
 MANY = 4 * WORK  # elements of few rows that are worth several launches
+ROWS_OF_PART = 32  # whose elements are added in the data's type
 COSTLY = 8192  # the same, where a function of each is computed
 
 
 def launch_composite(op: type[Composite], args: Sequence[Arg | None], attrs: dict) -> list[Launch]:
     """The launch of a composite for its operands and results."""
-    count = len(op.operands)
-    operands, results = args[:count], [a for a in args[count:] if a is not None]
-    if not any(a.size for a in results):
-        return []
-    types = tuple(None if a is None else TensorType(a.dtype, a.shape) for a in operands)
-    graph = _graph(op, types, tuple(attrs.items()))
-    present = [a for a in operands if a is not None]
-    shared = tuple(present.index(a) for k in op.inplace if (a := operands[k]) is not None)
-    return launch(graph, present, results, shared)
-
-
-@lru_cache(maxsize=256)
-def _graph(op: type[Composite], types: tuple, attrs: tuple) -> RowGraph:
-    return row_graph(definition(op, types, dict(attrs)).graphs[op.name])
+    stages = parted(op, args, attrs, "dtype", -ROWS_OF_PART)
+    return [each for stage in stages for each in launch(*stage)]
 
 
 def launch(
-    graph: RowGraph, operands: Sequence[Arg], results: Sequence[Arg], inplace: Sequence[int] = ()
+    stage: Stage, operands: Sequence[Arg], results: Sequence[Arg], inplace: Sequence[int] = ()
 ) -> list[Launch]:
     """`inplace`: operands in whose buffer a result may be. Raises `Unfit`."""
-    rows = graph.rows
+    graph, rows = stage.graph, stage.graph.rows
     ways = [way_of(graph, k) for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read)]
     kinds = tuple(way.kind for way in ways)
     form = RowText if rows.after == 1 else ColumnText
-    if form is RowText and rows.before < FEW and rows.before * rows.count > MANY:
+    if not stage.sums and form is RowText and rows.before < FEW and rows.before * rows.count > MANY:
         form = RowText if PLANES in kinds else PartText
-    text, kernels = _kernels(form, _Key(graph), kinds, len(operands), (*inplace,))
+    text, kernels = _kernels(form, _Key(stage), kinds, len(operands), (*inplace,))
     work = COSTLY if any(is_costly(graph, r) for r in range(len(graph.inner))) else WORK
     grain, args = max(1, work // max(1, rows.count)), [*operands, *results]
     if isinstance(text, ColumnText):
@@ -67,6 +57,10 @@ def launch(
         args += [*_rows(text, graph, rows.before), *_places(graph, ways)]
         return [*before, *_of_parts(text, kernels, graph, args, work // RUN)]
     args += [*_rows(text, graph), *_places(graph, ways), rows.n]
+    if stage.sums:
+        grain, units = -(-grain // ROWS_OF_PART), -(-rows.before // ROWS_OF_PART)
+        args += [ROWS_OF_PART, rows.before]
+        return [*before, Launch(*kernels, *args, units=units, grain=grain)]
     return [*before, Launch(*kernels, *args, units=rows.before, grain=grain)]
 
 
@@ -135,10 +129,10 @@ def _tiles(text: ColumnText, graph: RowGraph) -> list[Any]:
     held = (graph.dtype, graph.rows.n * WIDTH)
     keys = i32 if graph.dtype is f32 else i64
     sizes = {"held": held, "lanes": (f64, TILE), "keys": (keys, WIDTH), "sums": (f64, WIDTH)}
-    sizes["numbers"] = (graph.dtype, WIDTH)
     found: list[Any] = []
     for _, kind in text.tiles:
-        own = Scratch(*sizes[kind], per_lane=True)
+        size = sizes[kind] if isinstance(kind, str) else (kind, WIDTH)
+        own = Scratch(*size, per_lane=True)
         found += [own, own.size]
     return found
 
@@ -146,9 +140,11 @@ def _tiles(text: ColumnText, graph: RowGraph) -> list[Any]:
 class _Key:
     """Graphs with equal texts share a kernel."""
 
-    def __init__(self, graph: RowGraph):
-        self.graph = graph
-        self.text = repr((graph.body, graph.leaves, graph.inner, graph.terms, graph.rows.apart))
+    def __init__(self, stage: Stage):
+        self.stage, graph = stage, stage.graph
+        self.text = repr(
+            (stage.sums, graph.body, graph.leaves, graph.inner, graph.terms, graph.rows.apart)
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and self.text == other.text
@@ -165,5 +161,5 @@ def _kernels(
     operands: int,
     inplace: tuple[int, ...],
 ) -> tuple[Text, list[Any]]:
-    text = kind(key.graph, ways, inplace)
+    text = kind(key.stage.graph, ways, inplace, key.stage.sums)
     return text, text.kernels(operands)

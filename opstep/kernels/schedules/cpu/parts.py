@@ -22,8 +22,8 @@ class PartText(RowText):
     after the other.
     """
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
-        super().__init__(graph, kinds, inplace)
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], *rest):
+        super().__init__(graph, kinds, *rest)
         self.of_blocks: list[bool] = []  # whether a kernel's units are blocks, else rows
         if PLANES in kinds:
             raise Unfit("blocks of a row do not end with planes")

@@ -16,6 +16,7 @@ from opstep.kernels.reduce.extremes import greatest, least
 from opstep.kernels.reduce.runs import RUN, row_sum, sum_of
 from opstep.kernels.schedules.cpu.terms import Terms, terms_of
 from opstep.kernels.schedules.cpu.text import EXTREMES, Text
+from opstep.kernels.schedules.picks import places
 from opstep.kernels.schedules.row_graph import RowGraph
 from opstep.kernels.schedules.ways import ALONG, EACH, ONE, PLANES, SAME, SPREAD
 from opstep.runtime.device.builtin import buffer_f32_512, buffer_f64_512
@@ -29,8 +30,8 @@ RUNS = {reductions.max: "greatest", reductions.min: "least"}
 class RowText(Text):
     """Units are rows. Terms of reductions go to buffers `t{k}`, a block at a time."""
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
-        super().__init__(graph, kinds, inplace)
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], *rest):
+        super().__init__(graph, kinds, *rest)
         self.apart = graph.rows.apart
         self._terms: dict[tuple[int, int], Terms | None] = {}
         buffer = buffer_f32_512 if graph.dtype is f32 else buffer_f64_512
@@ -51,6 +52,9 @@ class RowText(Text):
             plain, blocks = name.removeprefix("blocks_of_"), self.scope[name]
             self.scope[plain] = vectorised(f32=blocks, f64=blocks)(self.scope[plain])
         return made
+
+    def spot(self, of: int, index: str) -> tuple[str, str]:
+        return self.operand(of), f"row * n + {index}"
 
     # --- a pass ---
 
@@ -113,7 +117,7 @@ class RowText(Text):
         return [*lines, ended]
 
     def blocks(self, p: int, buffers: list[str], numbers: list[str]) -> list[str]:
-        moved = [f"offset({name}, start)" for name in self.pointers(p)]
+        moved = [self.moved(name, "start") for name in self.pointers(p)]
         lines = [f"    {name} = buffer()" for name in buffers]
         lines += [f"    for start in range(0, n, {RUN}):", f"        count = min({RUN}, n - start)"]
         lines += [f"        loop{p}({', '.join([*moved, *buffers, *numbers, 'count'])})"]
@@ -148,20 +152,38 @@ class RowText(Text):
     # --- a row ---
 
     def whole(self, operands: int) -> list[str]:
-        graph, lane = self.graph, ["lane"] if self.own else []
+        lane = ["lane"] if self.own else []
         names = [*self.arguments(operands), "n", "lo", "hi", *lane]
+        if self.sums:
+            return self.whole_parts(names)
         lines = [f"def rows({', '.join(names)}):", *self.literals()]
-        lines += ["    for row in range(lo, hi):", *indented(self.numbers_of_row(), 2)]
+        return [*lines, "    for row in range(lo, hi):", *indented(self.row(), 2)]
+
+    def whole_parts(self, names: list[str]) -> list[str]:
+        """Units are parts of `each` rows."""
+        at = names.index("lo")
+        names[at:at] = ["each", "count"]
+        lines = [
+            f"def rows({', '.join(names)}):",
+            *self.literals(),
+            "    for unit in range(lo, hi):",
+        ]
+        for q in self.sums:
+            lines += [f"        y{q} = offset(b{q}, unit * n)", "        for i in range(n):"]
+            lines.append(f"            y{q}[i] = 0.0")
+        lines.append("        for row in range(unit * each, min(count, (unit + 1) * each)):")
+        return lines + indented(self.row(), 3)
+
+    def row(self) -> list[str]:
+        graph, lines = self.graph, self.numbers_of_row()
         if not self.apart:
             own = [f"h{r} = offset(m{r}, lane * m{r}_size)" for r in self.own]
-            lines += indented([*self.places_of_run("row * n"), *own], 2)
+            lines += [*self.places_of_run("row * n"), *own]
         for p in range(len(self.passes)):
-            lines += indented([*self.element.computed(self.between(p)), *self.run(p)], 2)
-        lines += indented(self.element.computed(self.between(len(self.passes))), 2)
+            lines += [*self.element.computed(self.between(p)), *self.run(p)]
+        lines += self.element.computed(self.between(len(self.passes)))
         results = enumerate(graph.body.results)
-        return lines + [
-            f"        {self.element.stored(q, '0')}" for q, r in results if not graph.inner[r]
-        ]
+        return lines + [self.element.stored(q, "0") for q, r in results if not graph.inner[r]]
 
     def arguments(self, operands: int) -> list[str]:
         """The names of what a kernel takes first."""
@@ -201,7 +223,9 @@ class RowText(Text):
                 place = run if kind == SAME else _AT.get(kind, f"locate(row, sizes, s{k}, rank)")
                 lines.append(f"x{k} = offset({self.operand(k)}, {place}{start})")
         for q, r in enumerate(self.graph.body.results):
-            lines += [f"y{q} = offset(b{q}, {run}{start})"] if self.graph.inner[r] else []
+            if self.graph.inner[r] and q not in self.sums:
+                lines.append(f"y{q} = offset(b{q}, {run}{start})")
+        lines += [f"o{r} = 0{start}" for r in places(self.graph, range(len(self.graph.leaves)))]
         return lines + [f"h{r} = y{q}" for r, q in self.places.items()]
 
     def run(self, p: int) -> list[str]:
@@ -255,7 +279,7 @@ class RowText(Text):
 
     def over_planes(self, p: int, of_planes: list[int]) -> list[str]:
         """A pass that ends in no reduction, plane by plane."""
-        moved = [f"offset({name}, k * plane)" for name in self.pointers(p)]
+        moved = [self.moved(name, "k * plane") for name in self.pointers(p)]
         lines = ["for k in range(planes):"]
         lines += [f"    r{r} = {self.element.loaded(r, 'k')}" for r in of_planes]
         return [*lines, f"    loop{p}{self.call(moved, p, 'plane')}"]

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from opstep.kernels.pointwise.fused import Element, computed
+from opstep.kernels.pointwise.fused import computed
 from opstep.kernels.reduce import folds
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.schedules.passes import passes_of
+from opstep.kernels.schedules.picks import RowElement, places, tables
 from opstep.kernels.schedules.row_graph import Number, RowGraph
 from opstep.kernels.schedules.ways import PLANES
 from opstep.runtime.device.builtin import offset
@@ -30,22 +31,41 @@ _numbers = count()
 
 class Text:
     """Register k is `r{k}`, what is read of it `x{k}[i]`, where it is held `h{k}[i]`, a reduction
-    that has not ended `a{k}`; result q is `y{q}[i]`, a literal `c{k}`.
+    that has not ended `a{k}`; result q is `y{q}[i]`, a literal `c{k}`; `o{k}` is the place of what
+    is element 0, a table is `p{slot}`.
     """
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int]):
+    def __init__(
+        self, graph: RowGraph, kinds: Sequence[str], inplace: Sequence[int],
+        sums: Sequence[int] = (),
+    ):  # fmt: skip
         self.graph = graph
         self.kinds = kinds
-        self.passes, self.places = passes_of(graph, inplace)
+        self.sums = sums  # results to which rows are added
+        self.passes, self.places = passes_of(graph, inplace, sums)
         held = [r for p in self.passes for r in p.holds]
         self.own = [r for r in held if r not in self.places]  # in working memory
-        self.element = Element(graph.body, on_gpu=False)
+        self.element = RowElement(graph, False, self.spot)
         self.scope = self.element.scope
         self.scope |= {"np": np, "number": graph.dtype.numpy.type, "offset": offset}
         self.scope |= {name: getattr(folds, name) for name in _KEYS}
         for k, leaf in enumerate(graph.leaves):
             if isinstance(leaf, Number):
                 self.scope[f"c{k}"] = leaf.of(computed(graph.body.types[k]))
+
+    def spot(self, of: int, index: str) -> tuple[str, str]:
+        """A pointer to a row, and the place from there of its element at an index."""
+        raise NotImplementedError
+
+    def place(self, r: int) -> str:
+        """An element's place in its row."""
+        return f"o{r} + i"
+
+    def moved(self, name: str, by: str) -> str:
+        """What `pointers` has under this name, so many elements on."""
+        if name[0] in "op":
+            return f"{name} + {by}" if name[0] == "o" else name
+        return f"offset({name}, {by})"
 
     def compiled(self, lines: list[str], names: list[str]) -> list[Any]:
         """The kernels of these names, whose loops are `loop{p}`."""
@@ -90,6 +110,8 @@ class Text:
         this, needed = self.passes[p], self.needed(p)
         found = [f"x{r}" for r in needed if self.is_read_along(r)]
         found += [f"h{r}" for r in sorted(this.known.intersection(needed)) + list(this.holds)]
+        found += [f"o{r}" for r in places(self.graph, needed)]
+        found += tables(self.graph, self.inner_of(p, needed))
         return found + [f"y{q}" for q in this.stores]
 
     def numbers(self, p: int) -> list[int]:
@@ -104,17 +126,25 @@ class Text:
         """The lines of a pass for element i."""
         this = self.passes[p]
         lines = self.computed(p, self.needed(p)) + [f"h{r}[i] = r{r}" for r in this.holds]
-        return lines + [self.element.stored(q, "i") for q in this.stores]
+        lines += [self.element.stored(q, "i") for q in this.stores if q not in self.sums]
+        results = self.graph.body.results
+        return lines + [f"y{q}[i] += r{results[q]}" for q in this.stores if q in self.sums]
 
     def computed(self, p: int, needed: Sequence[int]) -> list[str]:
         """The lines that compute these registers in a pass."""
-        known, graph, leaves = self.passes[p].known, self.graph, len(self.graph.leaves)
+        known, graph = self.passes[p].known, self.graph
         lines = [f"r{r} = c{r}" for r in needed if self.is_literal(r)]
+        for r in places(graph, needed):
+            self.scope[f"n{r}"] = graph.body.types[r].numpy.type
+            lines.append(f"r{r} = n{r}({self.place(r)})")
         lines += [f"r{r} = h{r}[i]" for r in needed if r in known]
         lines += [f"r{r} = {self.element.loaded(r, 'i')}" for r in needed if self.is_read_along(r)]
-        return lines + self.element.computed(
-            [r for r in needed if r >= leaves and graph.inner[r] and r not in known]
-        )
+        return lines + self.element.computed(self.inner_of(p, needed))
+
+    def inner_of(self, p: int, needed: Sequence[int]) -> list[int]:
+        """The members that a pass computes of each element."""
+        known, graph, leaves = self.passes[p].known, self.graph, len(self.graph.leaves)
+        return [r for r in needed if r >= leaves and graph.inner[r] and r not in known]
 
     def between(self, stage: int) -> list[int]:
         """The members that are numbers of a row after so many passes."""

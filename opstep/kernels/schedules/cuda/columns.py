@@ -15,14 +15,18 @@ import numpy as np
 
 from opstep.kernels.pointwise.fused import indented
 from opstep.kernels.schedules.cuda.holding import Pass, is_read
+from opstep.kernels.schedules.cuda.parts import MOST_PARTS, Parted
 from opstep.kernels.schedules.cuda.row import EXTREMES, RowText
 from opstep.kernels.schedules.cuda.teams import BLOCK, WARP, Team, plus
 from opstep.kernels.schedules.row_graph import RowGraph
+from opstep.kernels.schedules.ways import SAME
 from opstep.runtime.device.cuda.compiling.names import cuda, max_nan, min_nan
 
 BUSY = 1 << 17  # threads that a GPU has under way
 LEAST = 4  # elements of a column for each thread that shares it
 MOST = 32  # threads that share one
+SHARING = 8  # the same, where blocks do, too
+MANY = 1 << 19  # elements that are worth several launches
 
 
 def team_of(n: int, columns: int) -> Team:
@@ -31,6 +35,14 @@ def team_of(n: int, columns: int) -> Team:
     while threads < MOST and threads * columns < BUSY and 2 * threads * LEAST <= n:
         threads *= 2
     return Team(1, 1, threads, max(WARP, BLOCK // threads), True)
+
+
+def parts_of(n: int, columns: int) -> tuple[Team, int]:
+    """How blocks share so many columns of n elements, and how many parts a column has."""
+    team = Team(1, 1, SHARING, WARP, True)
+    blocks = team.grid(columns)
+    parts = min(MOST_PARTS, -(-BUSY // (blocks * team.block)), n // (SHARING * LEAST))
+    return team, parts if n * columns > MANY else 1
 
 
 def start_of(column, n, inner):
@@ -69,29 +81,42 @@ class ColumnText(RowText):
 
     def __init__(self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team):
         super().__init__(graph, kinds, passes, team)
-        self.length = f"part, end, {team.threads}"
-        names = {"total": plus, "largest": max_nan, "smallest": min_nan}
-        self.scope |= {name: joined(combine, team) for name, combine in names.items()}
+        self.length = f"first + share, end, {team.threads}"
+        combined = {"total": plus, "largest": max_nan, "smallest": min_nan}
+        self.scope |= {name: joined(combine, team) for name, combine in combined.items()}
         self.scope["start_of"] = start_of
 
     def kernels(self, operands: int) -> list[Any]:
         """(operands, results, a 0, n, inner, columns)"""
-        graph, columns = self.graph, self.team.teams
-        lines = ["thread = np.int64(cuda.threadIdx.x)", f"part = thread // {columns}"]
-        lines.append(f"row = np.int64(cuda.blockIdx.x) * {columns} + thread % {columns}")
-        lines += ["at = min(row, columns - 1)", "end = n if row < columns else 0"]
-        lines += ["start = start_of(at, n, inner)", *self.given()]
-        reads = [k for k in range(len(self.kinds)) if is_read(graph, k)]
-        lines += [f"x{k} = offset({self.operand(k)}, start)" for k in reads]
-        inner = [q for q, r in enumerate(graph.body.results) if graph.inner[r]]
-        lines += [f"y{q} = offset(b{q}, start)" for q in inner]
+        lines = [*self.column_of("np.int64(cuda.blockIdx.x)", "0", "n"), *self.given()]
         for p, this in enumerate(self.passes):
             lines += self.numbers_before(p)
             if this.needed:
                 lines += [*self.begun(this), *self.loop(this), *self.ended(this.folds)]
         if stored := self.stored_numbers():
-            lines += ["if row < columns and part == 0:", *indented(stored)]
+            lines += ["if row < columns and share == 0:", *indented(stored)]
         return [self.compiled("columns_of_rows", operands, ["n", "inner", "columns"], lines)]
+
+    def column_of(self, block: str, first: str, end: str) -> list[str]:
+        """The column of a thread and its share in that, from so many elements to others."""
+        graph, columns = self.graph, self.team.teams
+        lines = ["thread = np.int64(cuda.threadIdx.x)", f"share = thread // {columns}"]
+        lines.append(f"row = {block} * {columns} + thread % {columns}")
+        lines += ["at = min(row, columns - 1)", f"first = {first}"]
+        lines += [f"end = {end} if row < columns else 0", "start = start_of(at, n, inner)"]
+        reads = [k for k in range(len(self.kinds)) if is_read(graph, k)]
+        lines += [f"x{k} = offset({self.operand(k)}, start)" for k in reads]
+        inner = [q for q, r in enumerate(graph.body.results) if graph.inner[r]]
+        return lines + [f"y{q} = offset(b{q}, start)" for q in inner]
+
+    def place(self, k: int) -> str:
+        return "start" if self.kinds[k] == SAME else super().place(k)
+
+    def spot(self, of: int, index: str) -> tuple[str, str]:
+        return self.operand(of), f"start + {index} * inner"
+
+    def place_along(self) -> str:
+        return "k"
 
     def neutral(self, fold: int) -> str:
         return super().neutral(fold) if self.op(fold) in EXTREMES else "np.float64(0.0)"
@@ -107,4 +132,28 @@ class ColumnText(RowText):
     def of_team(self, folds: Sequence[int]) -> list[str]:
         names = {f: EXTREMES[self.op(f)][0] for f in folds if self.op(f) in EXTREMES}
         names = {f: "largest" if name == "max_nan" else "smallest" for f, name in names.items()}
-        return [f"r{f} = real({names.get(f, 'total')}(a{f}, {self.slot()}))" for f in folds]
+        return [f"r{f} = {names.get(f, 'total')}(a{f}, {self.slot()})" for f in folds]
+
+
+class ColumnPartText(Parted, ColumnText):
+    """Of columns, where they are few: blocks share one."""
+
+    share = "share"
+    is_first = "row < columns and share == 0"
+    last = ("n", "inner", "columns", "parts", "span")
+
+    def located(self, in_parts: bool) -> list[str]:
+        lines = ["block = np.int64(cuda.blockIdx.x)"]
+        if not in_parts:
+            return [*lines, *self.column_of("block", "0", "n")]
+        lines += ["tile = block // parts", "part = block - tile * parts"]
+        return [*lines, *self.column_of("tile", "part * span", "min(n, (part + 1) * span)")]
+
+    def place_of(self, part: str) -> str:
+        return f"{part} * columns + at"
+
+    def over_part(self, this: Pass) -> list[str]:
+        return self.loop(this)
+
+    def joined(self, fold: int, term: str) -> str:
+        return ColumnText.joined(self, fold, term)

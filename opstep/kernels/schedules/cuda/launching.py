@@ -9,19 +9,23 @@ from typing import Any, NamedTuple
 
 from opstep.kernels.pointwise.conversions import as_numbers
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.schedules.cuda.columns import ColumnText
+from opstep.kernels.schedules.cuda.columns import ColumnPartText, ColumnText, parts_of
 from opstep.kernels.schedules.cuda.columns import team_of as team_of_columns
 from opstep.kernels.schedules.cuda.holding import Pass, Passes, is_read, passes_of, without_casts
-from opstep.kernels.schedules.cuda.parts import PartText, cut_of
+from opstep.kernels.schedules.cuda.moments import in_one_pass
+from opstep.kernels.schedules.cuda.online import online
+from opstep.kernels.schedules.cuda.parts import OnlineText, cut_of
 from opstep.kernels.schedules.cuda.parts import passes_of as passes_by_parts
-from opstep.kernels.schedules.cuda.row import STRIDED, RowText
+from opstep.kernels.schedules.cuda.row import EXTREMES, STRIDED, RowText
 from opstep.kernels.schedules.cuda.teams import HELD, Team, rows_grid, team_for
-from opstep.kernels.schedules.row_graph import Read, RowGraph, Rows, Unfit, row_graph
+from opstep.kernels.schedules.row_graph import Read, RowGraph, Rows, Unfit
+from opstep.kernels.schedules.stages import Stage, parted, rows_of_part
 from opstep.kernels.schedules.ways import PLANES, SPREAD, strides_of, way_of
-from opstep.runtime.device.launch import Arg, Grid, Scratch
-from opstep.runtime.ir.types import TensorType
-from opstep.runtime.transforms.composite import Composite, definition
+from opstep.runtime.device.launch import Arg, Grid, Held, Scratch
+from opstep.runtime.ir.types import TensorType, f64
+from opstep.runtime.transforms.composite import Composite
 
+PARTS = 1024  # of rows, whose elements are added in the data's type
 ROOM = 6 * HELD  # elements of 4 bytes that a thread holds at most, of all arrays
 
 
@@ -29,52 +33,89 @@ class _Work(NamedTuple):
     graph: RowGraph
     passes: Passes
     text: str  # graphs with equal texts share a kernel
+    again: Any = None  # the same, where rows do not stay in registers
+    parts: Any = None  # and are shared by blocks
 
 
 def launch_composite(op: type[Composite], args: Sequence[Arg | None], attrs: dict) -> list[Grid]:
     """The launches of a composite for its operands and results. Raises `Unfit`."""
-    count = len(op.operands)
-    operands, results = args[:count], [a for a in args[count:] if a is not None]
-    if not any(a.size for a in results):
-        return []
-    types = tuple(None if a is None else TensorType(a.stored, a.shape) for a in operands)
-    work = _work(op, types, tuple(attrs.items()))
-    return _launches(work, [a for a in operands if a is not None], results)
+    return [g for stage in parted(op, args, attrs, "stored", PARTS) for g in _launches(*stage)]
 
 
 @lru_cache(256)
-def _work(op: type[Composite], types: tuple, attrs: tuple) -> _Work:
-    graph = without_casts(row_graph(definition(op, types, dict(attrs)).graphs[op.name]))
+def _work(stage: Stage) -> _Work:
+    graph = without_casts(stage.graph)
     rows = graph.rows
     if rows.first == rows.last:  # rows of one element are side by side
         graph = graph._replace(rows=Rows(rows.shape, len(rows.shape), len(rows.shape)))
-    text = repr((graph.body, graph.leaves, graph.inner, graph.stages, graph.terms, rows.apart))
-    return _Work(graph, passes_of(graph), text)
+    again = in_one_pass(graph)
+    forms = (_Work(g, _NONE, _text(g)) for g in (again, online(again)))
+    return _Work(graph, passes_of(graph), _text(graph), *forms)
 
 
-def _launches(work: _Work, operands: Sequence[Arg], results: Sequence[Arg]) -> list[Grid]:
+_NONE = Passes((), 0)
+
+
+def _text(graph: RowGraph) -> str:
+    stages, apart = graph.stages, graph.rows.apart
+    return repr((graph.body, graph.leaves, graph.inner, stages, graph.terms, apart))
+
+
+def _launches(
+    stage: Stage, operands: Sequence[Arg], results: Sequence[Arg], inplace: Sequence[int]
+) -> list[Grid]:
+    work = _work(stage)
     graph, rows = work.graph, work.graph.rows
     if max(rows.count, rows.before * rows.after) >= LIMIT:
         raise Unfit("places take more than 32 bits")
-    args = [as_numbers(_as_stored(a)) for a in (*operands, *results)]
-    if rows.after > 1 or rows.count == 0:
-        columns = rows.before * rows.after
-        team = team_of_columns(rows.count, columns)
-        kernels, given = _kernels(work, ColumnText, passes_by_parts(graph), team, args)
+    if not rows.before * rows.after:
+        return []
+    args = [_as_numbers(a) for a in (*operands, *results)]
+    within = any(p.needed for p in work.passes.passes)
+    if rows.after > 1 or rows.count == 0 or not within:
+        work, columns = work.again, rows.before * rows.after
         last = rows.count, rows.after, columns
+        team, parts = parts_of(rows.count if within else 1, columns)
+        if parts > 1:
+            last = *last, parts, -(-rows.count // parts)
+            return _by_parts(
+                work, ColumnPartText, team, args, last, team.grid(columns), parts, columns
+            )
+        team = team_of_columns(rows.count if within else 1, columns)
+        kernels, given = _kernels(work, ColumnText, passes_by_parts(work.graph), team, args)
         return [Grid(*kernels, *given, *last, grid=team.grid(columns), block=team.block)]
     inner, vector = _inner(graph, args), _longest_vector(graph)
-    if team := _team(work, inner, vector):
-        kernels, given = _kernels(work, RowText, work.passes.passes, team, args)
+    if team := _team(work, inner, vector, len(stage.sums)):
+        kernels, given = _kernels(work, RowText, work.passes.passes, team, args, stage.sums)
+        if stage.sums:
+            each = rows_of_part(rows.before, PARTS)
+            parts = team.grid(-(-rows.before // each))
+            last = each, rows.count, rows.before
+            return [Grid(*kernels, *given, *last, grid=parts, block=team.block)]
         return [rows_grid(*kernels, team, rows.before, *given, rows.count)]
-    cut, passes = cut_of(rows.count, rows.before, inner, vector), passes_by_parts(graph)
-    kernels, given = _kernels(work, PartText, passes, cut.team, args)
-    sums = [Scratch(graph.dtype, rows.before * cut.parts) for _ in graph.terms]
-    launches, known, last = list[Grid](), 0, (rows.count, cut.parts, cut.span)
+    if stage.sums:
+        raise Unfit("sums over rows are of rows in registers")
+    cut = cut_of(rows.count, rows.before, inner, vector)
+    last = rows.count, cut.parts, cut.span
+    return _by_parts(
+        work.parts, OnlineText, cut.team, args, last, rows.before, cut.parts, rows.before
+    )
+
+
+def _by_parts(
+    work: _Work, form: type[RowText], team: Team, args: list[Any], last: tuple[int, ...],
+    blocks: int, parts: int, rows: int,
+) -> list[Grid]:  # fmt: skip
+    """A launch for each pass; of `blocks`, if rows had no parts."""
+    graph, passes = work.graph, passes_by_parts(work.graph)
+    kernels, given = _kernels(work, form, passes, team, args)
+    kinds = [graph.dtype if graph.leaves[f].op in EXTREMES else f64 for f in graph.terms]  # pyright: ignore[reportAttributeAccessIssue]
+    sums = {f: Scratch(t, rows * parts) for f, t in zip(graph.terms, kinds, strict=True)}
+    launches, known = list[Grid](), list[Scratch]()
     for kernel, this in zip(kernels, passes, strict=True):
-        known += len(this.folds)
-        grid = rows.before * (cut.parts if this.needed else 1)
-        launches.append(Grid(kernel, *given, *sums[:known], *last, grid=grid, block=cut.team.block))
+        known += [sums[f] for f in this.folds]
+        grid = blocks * (parts if this.needed else 1)
+        launches.append(Grid(kernel, *given, *known, *last, grid=grid, block=team.block))
     return launches
 
 
@@ -82,16 +123,22 @@ _made: dict[tuple, list[Any]] = {}
 
 
 def _kernels(
-    work: _Work, form: type[RowText], passes: Sequence[Pass], team: Team, args: list[Arg]
+    work: _Work,
+    form: type[RowText],
+    passes: Sequence[Pass],
+    team: Team,
+    args: list[Any],
+    sums: tuple[int, ...] = (),
 ) -> tuple[list[Any], tuple]:
     """Those of a graph, and what all of them take first."""
     graph = work.graph
     reads = [k for k, leaf in enumerate(graph.leaves) if isinstance(leaf, Read)]
     kinds = tuple(_kind(graph, k) for k in reads)
     operands = len(args) - len(graph.body.results)
-    key = (form, work.text, kinds, team, operands)
+    key = (form, work.text, kinds, team, operands, sums)
     if key not in _made:
-        _made[key] = form(graph, kinds, passes, team).kernels(operands)
+        more = (sums,) if sums else ()
+        _made[key] = form(graph, kinds, passes, team, *more).kernels(operands)
     return _made[key], (*args, 0, *_where(graph, kinds))
 
 
@@ -117,9 +164,9 @@ def _where(graph: RowGraph, kinds: Sequence[str]) -> list[Any]:
     return [*where, *runs, *planes] if strided or runs else []
 
 
-def _as_stored(a: Arg) -> Arg:
-    """Its graph casts it, where it is promoted."""
-    return Arg(TensorType(a.stored, a.shape), a.slot)
+def _as_numbers(a: Arg | Held) -> Arg | Held:
+    """As it is stored: its graph casts it, where it is promoted. Bools are bytes."""
+    return a if isinstance(a, Held) else as_numbers(Arg(TensorType(a.stored, a.shape), a.slot))
 
 
 def _inner(graph: RowGraph, args: list[Arg]) -> list[Arg]:
@@ -136,9 +183,9 @@ def _longest_vector(graph: RowGraph) -> int:
     return gcd(graph.rows.n, *(_plane(graph, k) for k in reads if _kind(graph, k) == PLANES))
 
 
-def _team(work: _Work, inner: list[Arg], vector: int) -> Team | None:
+def _team(work: _Work, inner: list[Arg], vector: int, sums: int) -> Team | None:
     """None where rows are too long."""
-    arrays = work.passes.arrays
+    arrays = work.passes.arrays + sums
     held = min(HELD, ROOM // arrays)
     if work.graph.dtype.itemsize > max(4, *(a.dtype.itemsize for a in inner)):
         held //= 2

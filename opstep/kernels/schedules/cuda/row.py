@@ -16,11 +16,13 @@ import numpy as np
 
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
 from opstep.kernels.pointwise.cuda_offsets import spot
-from opstep.kernels.pointwise.fused import Element, computed, indented
+from opstep.kernels.pointwise.fused import computed, indented
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.schedules.cuda.holding import Pass
+from opstep.kernels.schedules.cuda.moments import IN_KERNELS, Moment, meant
 from opstep.kernels.schedules.cuda.teams import SLOTS, Team, plus, reducers, steps_for
 from opstep.kernels.schedules.passes import is_costly
+from opstep.kernels.schedules.picks import RowElement, places
 from opstep.kernels.schedules.row_graph import Number, RowGraph
 from opstep.kernels.schedules.ways import ALONG, EACH, FOUND, LED, ONE, PLANES, SAME
 from opstep.runtime.device.builtin import offset, pick
@@ -105,16 +107,21 @@ class RowText:
     index = "k"  # of a thread's element k
     length = ""  # elements of a thread
 
-    def __init__(self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team):
+    def __init__(
+        self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team,
+        sums: Sequence[int] = (),
+    ):  # fmt: skip
         self.graph = graph
+        self.sums = sums  # results to which rows are added
         self.kinds = kinds
         self.passes = passes
         self.team = team
         self.held = team.width * team.vectors  # elements of a thread
         self.calls = 0  # of reductions of the team
-        self.element = Element(graph.body, on_gpu=True)
+        self.element = RowElement(graph, True, self.spot)
         steps = steps_for(team)
         self.scope = self.element.scope | {"np": np, "cuda": cuda, "real": real, "offset": offset}
+        self.scope |= IN_KERNELS
         self.scope |= {"exact_sum": exact_sum, "max_nan": max_nan, "min_nan": min_nan}
         self.scope |= {"pick": pick, "spot": spot, "locate": steps.locate, "put": steps.put}
         self.scope |= {"fetch": steps.fetch, "in_row": steps.in_row}
@@ -130,7 +137,7 @@ class RowText:
 
     def kernels(self, operands: int) -> list[Any]:
         """(operands, results, a 0, sizes, their count, strides, runs, sizes of planes, n, rows)"""
-        lines = ["row, thread = locate()", "at = min(row, rows - 1)", *self.given()]
+        lines = ["at = min(row, rows - 1)", *self.given()]
         for p, this in enumerate(self.passes):
             lines += [*self.numbers_before(p), *self.begun(this), *self.arrays(this)]
             lines += [*self.loop(this), *self.ended(this.folds)]
@@ -139,7 +146,21 @@ class RowText:
         lines += self.numbers_before(len(self.passes))
         if stored := self.stored_numbers():
             lines += ["if row < rows and thread == 0:", *indented(stored)]
-        return [self.compiled("rows", operands, ["n", "rows"], lines)]
+        if not self.sums:
+            lines = ["row, thread = locate()", *lines]
+            return [self.compiled("rows", operands, ["n", "rows"], lines)]
+        before, after = ["part, thread = locate()"], ["if part * each < rows:"]
+        for q in self.sums:
+            before += [
+                f"z{q} = cuda.local.array({self.held}, real)",
+                f"for k in range({self.held}):",
+            ]
+            before.append(f"    z{q}[k] = 0.0")
+            after.append(f"    put(offset(b{q}, part * n), n, thread, z{q})")
+        before.append("for row in range(part * each, (part + 1) * each):")
+        lines.append("cuda.syncthreads()")  # what a reduction left may be read until here
+        lines = [*before, *indented(lines), *after]
+        return [self.compiled("rows", operands, ["each", "n", "rows"], lines)]
 
     def compiled(self, name: str, operands: int, last: list[str], lines: list[str]) -> Any:
         strides = [f"s{k}" for k, kind in enumerate(self.kinds) if kind in STRIDED]
@@ -153,6 +174,17 @@ class RowText:
         return pinned(self.graph.dtype.name)(made)
 
     # --- places ---
+
+    def spot(self, of: int, index: str) -> tuple[str, str]:
+        """A pointer to a row, and the place from there of its element at an index."""
+        return self.operand(of), f"at * n + {index}"
+
+    def place_along(self) -> str:
+        """The place in its row of element k of a thread."""
+        width = self.team.width
+        return (
+            f"0{self.start} + (k // {width} * {self.team.threads} + thread) * {width} + k % {width}"
+        )
 
     def operand(self, k: int) -> str:
         return f"p{self.graph.leaves[k].slot}"  # pyright: ignore[reportAttributeAccessIssue]
@@ -168,14 +200,20 @@ class RowText:
         leaves = self.graph.leaves
         lines = [f"r{k} = c{k}" for k, leaf in enumerate(leaves) if isinstance(leaf, Number)]
         of_rows = [k for k in range(len(self.kinds)) if not self.graph.inner[k]]
-        return lines + [f"r{k} = {self.operand(k)}[{self.place(k)}]" for k in of_rows]
+        lines += [f"r{k} = {self.operand(k)}[{self.place(k)}]" for k in of_rows]
+        for r, leaf in enumerate(leaves):
+            if isinstance(leaf, Moment) and leaf.power == 0:
+                first = f"{self.operand(leaf.of)}[{self.place(leaf.of)}]"
+                lines += [f"pivot{r} = np.float64(finite({first}))", f"r{r} = real(pivot{r})"]
+        return lines
 
     # --- a pass ---
 
     def arrays(self, this: Pass) -> list[str]:
         """The local arrays that it makes, and what is read into them."""
         found = [(f"x{r}", r) for r in this.reads] + [(f"h{r}", r) for r in this.holds]
-        found += [(f"y{q}", self.graph.body.results[q]) for q in this.stores]
+        rows = [q for q in this.stores if q not in self.sums]
+        found += [(f"y{q}", self.graph.body.results[q]) for q in rows]
         lines = []
         for name, r in found:
             dtype = computed(self.graph.body.types[r])
@@ -207,17 +245,27 @@ class RowText:
         found = [(r, "x" if r < leaves else "h") for r in this.needed if r in this.known]
         index = {r: f"k // {self.team.width}" for r, _ in found if self.is_of_planes(r)}
         lines = [f"r{r} = {kind}{r}[{index.get(r, self.index)}]" for r, kind in found]
+        for r in places(graph, this.needed):
+            self.scope[f"n{r}"] = graph.body.types[r].numpy.type
+            lines.append(f"r{r} = n{r}({self.place_along()})")
         lines += self.element.computed(
             [r for r in this.needed if r >= leaves and graph.inner[r] and r not in this.known]
         )
         lines += [f"h{r}[k] = r{r}" for r in this.holds]
-        lines += [self.element.stored(q, self.index) for q in this.stores]
+        for q in this.stores:
+            if q in self.sums:
+                term = f"pick(row < rows, r{graph.body.results[q]}, real(0.0))"
+                lines.append(f"z{q}[k] = z{q}[k] + {term}")
+            else:
+                lines.append(self.element.stored(q, self.index))
         if this.folds and not self.team.full:
             lines.append(f"there = in_row({self.count}, thread, k)")
         for f in this.folds:
             term = f"r{graph.terms[f]}"
             term = term if self.team.full else f"pick(there, {term}, {self.neutral(f)})"
             lines.append(self.joined(f, term))
+        if not lines:
+            return []
         each = self.held if self.is_short(this) else CHUNK
         chunks = [(k, min(k + each, self.held)) for k in range(0, self.held, each)]
         ranges = [self.length] if self.length else [f"{k}, {end}" for k, end in chunks]
@@ -235,7 +283,8 @@ class RowText:
             runs = f"0{self.start}, run, step, {n}"
             place = "spot(at, sizes, w, rank)"
             return [f"put_runs(offset(b{q}, {place}), {runs}, thread, y{q})" for q in this.stores]
-        return [f"put(offset(b{q}, {place}), {n}, thread, y{q})" for q in this.stores]
+        rows = [q for q in this.stores if q not in self.sums]
+        return [f"put(offset(b{q}, {place}), {n}, thread, y{q})" for q in rows]
 
     # --- reductions ---
 
@@ -257,8 +306,9 @@ class RowText:
 
     def ended(self, folds: Sequence[int]) -> list[str]:
         """The numbers that reductions give."""
-        means = [f for f in folds if self.op(f) is reductions.mean]
-        return self.of_team(folds) + [f"r{f} = r{f} / real(n)" for f in means]
+        narrow = [f"r{f} = real(r{f})" for f in folds]
+        means = [f"r{f} = r{f} / real(n)" for f in folds if self.op(f) is reductions.mean]
+        return [*self.of_team(folds), *meant(self.graph, tuple(folds)), *narrow, *means]
 
     def of_team(self, folds: Sequence[int]) -> list[str]:
         """Numbers of all threads together; sums go by twos, which wait for each other once."""

@@ -2,8 +2,8 @@
 
 A row of n neighbouring elements belongs to a *team*: 1 to 32 neighbouring threads of a warp, or a
 whole block of up to 1024. Each thread holds a few vectors, a team's width apart, so a row is read
-once and written once whatever is computed in between. Longer rows are taken in several launches;
-see `moments` and `softmax`.
+once and written once whatever is computed in between. Longer rows are taken in several launches:
+see `parts`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.kernels.math.fastmath import exp
 from opstep.kernels.pointwise.cuda_neighbours import GATHERED
-from opstep.runtime.device.cuda.compiling.names import cuda, exp2_approx, fmax, real, shuffle_xor
+from opstep.runtime.device.cuda.compiling.names import cuda, real, shuffle_xor
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
@@ -31,8 +30,7 @@ SHARED = SLOTS * WARP  # numbers
 
 class Team(NamedTuple):
     """A way of sharing rows out. `width`: elements of a vector; `vectors`: of each thread;
-    `threads`: of a team, a power of 2; `teams`: of a block; `full`: no thread is left without;
-    `halves`: elements have two bytes.
+    `threads`: of a team, a power of 2; `teams`: of a block; `full`: no thread is left without.
     """
 
     width: int
@@ -40,7 +38,6 @@ class Team(NamedTuple):
     threads: int
     teams: int
     full: bool
-    halves: bool = False
 
     def grid(self, rows: int) -> int:
         return -(-rows // self.teams)
@@ -70,8 +67,7 @@ def team_for(
         threads *= 2
     each = -(-vectors // threads)
     teams = max(1, BLOCK // threads) if threads <= WARP else 1
-    halves = all(a.stored.is_half for a in args)
-    return Team(width, each, threads, teams, each * threads == vectors, halves)
+    return Team(width, each, threads, teams, each * threads == vectors)
 
 
 def rows_grid(kernel: Callable, team: Team, rows: int, *args) -> Grid:
@@ -85,22 +81,17 @@ class Steps(NamedTuple):
     ``locate() -> (row, thread of the team)``; ``fetch(x, n, thread, values, missing)`` reads a row
     that starts at x into a local array, `missing` where there is nothing; ``put(y, n, thread,
     values)`` writes it; ``in_row(n, thread, k)`` says whether element k of a thread exists.
-    ``largest(value, slot)``, ``total(value, slot)`` and ``totals(a, b, slot)`` are those of the
-    team, in each of its threads; each call in a kernel has a slot of its own, `totals` has two.
     """
 
     locate: Callable
     fetch: Callable
     put: Callable
     in_row: Callable
-    largest: Callable
-    total: Callable
-    totals: Callable
 
 
 @cache
 def steps_for(team: Team) -> Steps:
-    width, vectors, threads, teams, full, _ = team
+    width, vectors, threads, teams, full = team
     load, store = Intrinsic("load", width), Intrinsic("store", width)
     gathered = GATHERED[width]
 
@@ -128,17 +119,7 @@ def steps_for(team: Team) -> Steps:
     def in_row(n, thread, k):
         return full or (k // width * threads + thread) * width < n
 
-    largest, _ = reducers(fmax, threads)
-    return Steps(locate, fetch, put, in_row, largest, *reducers(plus, threads))
-
-
-def quick_exp(x):
-    """exp of x <= 0 to some 1e-6, for what is rounded to a half."""
-    return exp2_approx(x * 1.4426950408889634)
-
-
-def exp_for(team: Team) -> Callable:
-    return quick_exp if team.halves else exp
+    return Steps(locate, fetch, put, in_row)
 
 
 def plus(a, b):
@@ -146,8 +127,11 @@ def plus(a, b):
 
 
 @cache
-def reducers(combine: Callable, threads: int) -> tuple[Callable, Callable]:
-    """(of one number, of two at once) of a team; the same bits in all of its threads."""
+def reducers(combine: Callable, threads: int, dtype: Any = real) -> tuple[Callable, Callable]:
+    """(of one number, of two at once) of a team: ``combined(value, slot)``, ``both(a, b, slot)``
+    give the same bits in all of its threads. What is read of a slot is so until the next call's
+    barrier; two numbers have two slots.
+    """
     warps = threads // WARP
     inner = min(threads, WARP)
 
@@ -165,7 +149,7 @@ def reducers(combine: Callable, threads: int) -> tuple[Callable, Callable]:
         return across(a, inner), across(b, inner)
 
     def within_block(value, slot):
-        parts = cuda.shared.array(SHARED, real)
+        parts = cuda.shared.array(SHARED, dtype)
         value = across(value, WARP)
         thread = cuda.threadIdx.x
         if thread % WARP == 0:
@@ -174,7 +158,7 @@ def reducers(combine: Callable, threads: int) -> tuple[Callable, Callable]:
         return across(parts[slot * WARP + thread % warps], warps)
 
     def two_within_block(a, b, slot):
-        parts = cuda.shared.array(SHARED, real)
+        parts = cuda.shared.array(SHARED, dtype)
         a, b = across(a, WARP), across(b, WARP)
         thread = cuda.threadIdx.x
         if thread % WARP == 0:
