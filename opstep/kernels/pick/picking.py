@@ -18,7 +18,7 @@ from opstep.kernels.move.copying import (
     copy_all,
     copy_block,
     counter_words,
-    fill_block,
+    filled,
     odometer,
     set_odometer,
 )
@@ -89,7 +89,7 @@ def put(
     already, or with `fresh` begins at 0. Those that meet in one place do so in row-major order.
     `of`: strides of the source, by default those of a tensor with the sizes of the reach.
     """
-    clear = fill_block(y, 0, (y.size,), (1,)) if fresh else []  # pyright: ignore[reportArgumentType]
+    clear = filled(y, 0) if fresh else []
     if not y.size or not prod(reach.sizes):
         return clear
     of = strides_of(reach.sizes) if of is None else of

@@ -25,8 +25,7 @@ from opstep.kernels.matmul.products import (
     transpose,
 )
 from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_strides
-from opstep.kernels.reduce.row_sums import row_sum
-from opstep.kernels.reduce.runs import largest_of
+from opstep.kernels.reduce.runs import largest_of, row_sum
 from opstep.kernels.rows import cuda_attention as gpu
 from opstep.kernels.rows.rows import rounded
 from opstep.runtime.device.builtin import (
