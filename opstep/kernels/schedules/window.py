@@ -37,6 +37,7 @@ class Span(NamedTuple):
 
     @classmethod
     def regular(cls, size: int, out: int, taps: int, stride: int, before: int, step=1) -> Span:
+        """`out` windows of `taps` places, the first one beginning `before` an axis of `size`."""
         at = np.arange(out) * stride - before
         begins = np.where(at >= 0, at, at % step)
         ends = np.maximum(begins, np.minimum(at + step * (taps - 1) + 1, size))
