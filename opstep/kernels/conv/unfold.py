@@ -186,13 +186,13 @@ def _as_sums(x: Arg, y: Arg, axes: tuple) -> tuple[Arg, Arg, list[Terms]]:
     (taps_h, *_, out_h, _), (taps_w, *_, out_w, _) = axes
     apart, terms = (taps_w * out_h, out_h * out_w), []
     for (kernel, stride, before, dilation, out, size), each in zip(axes, apart, strict=True):
-        found: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+        found: list[list[int]] = [[] for _ in range(size)]
         for tap in range(kernel):
             first = tap * dilation - before
             begin, end = max(0, -(first // stride)), min(out, -(-(size - first) // stride))
             for i in range(begin, end):
-                found[i * stride + first].append((tap * each + i, 1.0))
-        terms.append(Terms.of(found))
+                found[i * stride + first].append(tap * each + i)
+        terms.append(Terms.listed(found))
     seen = copy(x)
     seen.shape = (*y.shape[:2], taps_h * taps_w * out_h, out_w)
     return seen, y, terms

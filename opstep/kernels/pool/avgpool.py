@@ -10,6 +10,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from opstep.kernels.conv.windows import Window, want_images, want_sizes
 from opstep.kernels.pool.pool import pool_windows, pooled
 from opstep.kernels.pool.summing import Summing, SummingGradient
@@ -31,14 +33,13 @@ def _windows(sizes, out, *, count_include_pad, divisor_override, **attrs) -> lis
     """Of each axis; a divisor that is given is that of the first."""
     divisor, axes = divisor_override, []
     for v, size, n in zip(_views(len(sizes), **attrs), sizes, out, strict=True):
-        starts = [i * v.stride - v.before for i in range(n)]
-        ends = [min(b + v.kernel, size + v.after) for b in starts]  # pyright: ignore[reportOperatorIssue]
-        begins = [max(b, 0) for b in starts]
-        inside = [max(min(e, size), b) for b, e in zip(begins, ends, strict=True)]
-        counted = (starts, ends) if count_include_pad else (begins, inside)
-        divisors = tuple(e - b for b, e in zip(*counted, strict=True))
+        starts = np.arange(n) * v.stride - v.before
+        ends = np.minimum(starts + v.kernel, size + v.after)
+        begins = np.maximum(starts, 0)
+        inside = np.maximum(np.minimum(ends, size), begins)
+        divisors = ends - starts if count_include_pad else inside - begins
         if divisor is not None:
-            divisors = (1 if axes else divisor,) * n
+            divisors = 1 if axes else divisor
         axes.append(Terms.ranges(begins, inside, size, divisors))
     return axes
 
@@ -46,10 +47,9 @@ def _windows(sizes, out, *, count_include_pad, divisor_override, **attrs) -> lis
 def _even(sizes, out, **attrs) -> list[Terms]:
     """Windows that share each axis."""
     spans = [Span.even(size, n) for size, n in zip(sizes, out, strict=True)]
-    counted = [tuple(e - b for b, e in zip(s.begins, s.ends, strict=True)) for s in spans]
     return [
-        Terms.ranges(s.begins, s.ends, size, count)
-        for s, size, count in zip(spans, sizes, counted, strict=True)
+        Terms.ranges(s.begins, s.ends, size, np.subtract(s.ends, s.begins))
+        for s, size in zip(spans, sizes, strict=True)
     ]
 
 
@@ -68,8 +68,8 @@ class Mean(Summing):
     def cuda(cls, x: Arg, y: Arg, **attrs) -> list:
         """A mean of all elements is one of `mean`."""
         axes = cls.terms(x.shape[2:], y.shape[2:], attrs)
-        whole = [((0,), (size,), (size,)) for size in x.shape[2:]]
-        if [(a.begins, a.ends, a.divisors) for a in axes] == whole:
+        whole = [[0, size, size] for size in x.shape[2:]]
+        if [[*a.begins, *a.ends, *a.divisors] for a in axes if len(a.ends) == 1] == whole:
             return mean.cuda(x, y, axes=tuple(range(2, x.rank)), keepdims=True)
         return super().cuda(x, y, **attrs)
 

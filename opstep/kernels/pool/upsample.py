@@ -8,6 +8,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from opstep.kernels.conv.windows import per_axis, want_images, want_sizes
 from opstep.kernels.pool.summing import Summing, SummingGradient
 from opstep.kernels.rules.ranks import by_rank
@@ -49,36 +51,34 @@ class Sampling(NamedTuple):
             return cls(2 * down, down, 2 * up)
         return cls(2 * down, down - up, 2 * up)
 
-    def between(self, i: int, size: int) -> tuple[int, int, float]:
-        """The elements before and after place i, the weight of the one after: at the edge, and
-        where the place is that of an element, both are the same one.
+    def between(self, size: int, out: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The elements before and after each place, the weight of the one after: at the edge, and
+        where each place is that of an element, both are the same one.
         """
-        place = max(i * self.step + self.start, 0)
-        before = min(place // self.divisor, size - 1)
-        after = min(before + (self.step != self.divisor), size - 1)
-        return before, after, min((place - before * self.divisor) / self.divisor, 1.0)
+        place = np.maximum(np.arange(out) * self.step + self.start, 0)
+        before = np.minimum(place // self.divisor, size - 1)
+        after = np.minimum(before + (self.step != self.divisor), size - 1)
+        return before, after, np.minimum((place - before * self.divisor) / self.divisor, 1.0)
 
     def terms(self, size: int, out: int, mode: str, whole: bool) -> Terms:
         """Of each element of the result; without weights of 0, unless it is `whole`: PyTorch has
         terms for them, too, and 0 times infinity is NaN.
         """
+        before, after, part = self.between(size, out)
         if mode in NEAREST:
-            begins = [self.between(i, size)[0] for i in range(out)]
-            return Terms.ranges(begins, [b + 1 for b in begins], size)
+            return Terms.ranges(before, before + 1, size)
+        indices, weights = np.stack([before, after], 1), np.stack([1.0 - part, part], 1)
         if mode == "bicubic":
-            entries = [self._cubic(i, size) for i in range(out)]
-        else:
-            places = (self.between(i, size) for i in range(out))
-            entries = [[(b, 1.0 - w), (e, w)] for b, e, w in places]
-        return Terms.of([[(k, w) for k, w in element if w or whole] for element in entries])
+            indices, weights = self._cubic(size, out)
+        return Terms.of(indices, weights, (weights != 0) | whole)
 
-    def _cubic(self, i: int, size: int) -> list[tuple[int, float]]:
-        place = i * self.step + self.start
-        first, t = place // self.divisor, place % self.divisor / self.divisor
+    def _cubic(self, size: int, out: int) -> tuple[np.ndarray, np.ndarray]:
+        first, rest = np.divmod(np.arange(out) * self.step + self.start, self.divisor)
+        t = rest / self.divisor
         near = [((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1 for d in (t, 1 - t)]
         far = [_CUBIC * (((d - 5) * d + 8) * d - 4) for d in (t + 1, 2 - t)]
-        weights = (far[0], *near, far[1])
-        return [(min(max(first + k - 1, 0), size - 1), w) for k, w in enumerate(weights)]
+        indices = np.clip(first[:, None] + np.arange(-1, 3), 0, size - 1)
+        return indices, np.stack([far[0], *near, far[1]], 1)
 
 
 def _windows(

@@ -6,8 +6,7 @@ have axes of one element in front.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -38,11 +37,11 @@ class Span(NamedTuple):
 
     @classmethod
     def regular(cls, size: int, out: int, taps: int, stride: int, before: int, step=1) -> Span:
-        found = []
-        for at in range(-before, out * stride - before, stride):
-            begin, end = at if at >= 0 else at % step, min(at + step * (taps - 1) + 1, size)
-            found.append((begin, max(begin, end)) if begin < size else (0, 0))
-        begins, ends = (tuple(part) for part in zip(*found, strict=True)) if found else ((), ())
+        """`out` windows of `taps` places, the first one beginning `before` an axis of `size`."""
+        at = np.arange(out) * stride - before
+        begins = np.where(at >= 0, at, at % step)
+        ends = np.maximum(begins, np.minimum(at + step * (taps - 1) + 1, size))
+        begins, ends = (tuple(np.where(begins < size, a, 0).tolist()) for a in (begins, ends))
         return cls(begins, ends, taps, stride, before, step)
 
     @classmethod
@@ -61,11 +60,11 @@ class Span(NamedTuple):
 
     def around(self, size: int) -> Terms:
         """The windows between whose ends each of `size` elements stands."""
-        begins, ends = self.begins, self.ends
+        begins, ends = np.array(self.begins), np.array(self.ends)
         if self.stride:
-            starts = [j * self.stride - self.before for j in range(len(begins))]
-            begins = [max(0, at) for at in starts]
-            ends = [max(0, min(at + self.step * (self.taps - 1) + 1, size)) for at in starts]
+            begins = np.arange(len(begins)) * self.stride - self.before
+            ends = np.minimum(begins + self.step * (self.taps - 1) + 1, size)
+        begins, ends = np.maximum(begins, 0), np.maximum(ends, 0)
         return Terms.ranges(begins, ends, size).transposed(size)
 
 
@@ -75,71 +74,81 @@ class Terms(NamedTuple):
     ``divisors[j]``. `direct`: ``indices[e]`` is e, and neither begins nor ends fall as j grows.
     """
 
-    begins: Table
-    ends: Table
-    indices: Sequence[int]
-    weights: Sequence[float]
-    divisors: Table
+    begins: np.ndarray
+    ends: np.ndarray
+    indices: np.ndarray
+    weights: np.ndarray
+    divisors: np.ndarray
     direct: bool = False
 
     @classmethod
-    def of(cls, entries: Sequence[Sequence[tuple[int, float]]]) -> Terms:
-        """Of each element of the result: indices with their weights."""
-        ends = np.cumsum([0, *map(len, entries)]).tolist()
-        flat = [e for each in entries for e in each]
-        indices, weights = (tuple(part) for part in zip(*flat, strict=True)) if flat else ((), ())
-        return cls(tuple(ends[:-1]), tuple(ends[1:]), indices, weights, (1,) * len(entries))
+    def of(cls, indices: np.ndarray, weights: np.ndarray, there: np.ndarray) -> Terms:
+        """Of each element of the result a row of indices and weights, as far as they are there."""
+        ends = np.cumsum(there.sum(1))
+        begins, ones = ends - there.sum(1), np.ones(len(ends), np.int64)
+        return cls(begins, ends, indices[there], weights[there], ones)
 
     @classmethod
-    def ranges(
-        cls, begins: Iterable[int], ends: Iterable[int], size: int, divisors: int | Table = 1
-    ) -> Terms:
+    def listed(cls, entries: Sequence[Sequence[int]]) -> Terms:
+        """Of each element of the result the indices of what it sums."""
+        ends = np.cumsum([len(own) for own in entries])
+        flat = np.array([k for own in entries for k in own], np.int64)
+        begins, ones = np.append(0, ends[:-1]), np.ones(len(ends), np.int64)
+        return cls(begins, ends, flat, np.ones(len(flat)), ones)
+
+    @classmethod
+    def ranges(cls, begins, ends, size: int, divisors=1) -> Terms:
         """Sums over neighbours among `size` elements, divided by a number each, or one for all."""
-        begins, ends = tuple(begins), tuple(ends)
-        if isinstance(divisors, int):
-            divisors = (divisors,) * len(ends)
-        return cls(begins, ends, range(size), (1.0,) * size, divisors, direct=True)
+        begins, ends = np.asarray(begins, np.int64), np.asarray(ends, np.int64)
+        divisors = np.broadcast_to(np.asarray(divisors, np.int64), ends.shape)
+        return cls(begins, ends, np.arange(size), np.ones(size), divisors, direct=True)
 
     def entries(self, j: int) -> list[tuple[int, float]]:
         part = slice(self.begins[j], self.ends[j])
-        return list(zip(self.indices[part], self.weights[part], strict=True))
+        return list(zip(self.indices[part].tolist(), self.weights[part].tolist(), strict=True))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Entries of each element."""
+        return self.ends - self.begins
 
     @property
     def plain(self) -> bool:
         """Whether each entry counts once."""
-        return all(w == 1.0 for w in self.weights)
+        return bool((self.weights == 1).all())
 
     @property
     def single(self) -> bool:
         """Whether each element of the result is one element, divided or as it is."""
-        return self.plain and all(e - b == 1 for b, e in zip(self.begins, self.ends, strict=True))
+        return self.plain and bool((self.counts == 1).all())
 
     @property
     def divided(self) -> bool:
-        return any(d != 1 for d in self.divisors)
+        return bool((self.divisors != 1).any())
 
     @property
     def taps(self) -> int:
         """The most entries that an element has."""
-        return max((e - b for b, e in zip(self.begins, self.ends, strict=True)), default=0)
+        return int(self.counts.max(initial=0))
 
     def transposed(self, size: int) -> Terms:
         """For the derivative: what each of `size` elements gave, to an element once by each sign,
         for infinities by two signs are NaN.
         """
+        places, count = np.arange(size), len(self.divisors)
+        shares = 1 / np.where(self.divisors == 0, np.inf, self.divisors)
         if self.direct:
-            begins = (bisect_right(self.ends, k) for k in range(size))
-            ends = (bisect_right(self.begins, k) for k in range(size))
-            own, count = {*self.divisors}, len(self.divisors)
-            if len(own) == 1:
-                return Terms.ranges(begins, ends, count, own.pop())
-            shares = tuple(1 / d if d else 0.0 for d in self.divisors)
+            begins, ends = (np.searchsorted(a, places, "right") for a in (self.ends, self.begins))
+            if (self.divisors == self.divisors[:1]).all():
+                return Terms.ranges(begins, ends, count, self.divisors[:1])
             return Terms.ranges(begins, ends, count)._replace(weights=shares)
-        found: list[dict[tuple[int, bool], float]] = [{} for _ in range(size)]
-        for j, divisor in enumerate(self.divisors):
-            for k, weight in self.entries(j):
-                found[k][j, weight < 0] = found[k].get((j, weight < 0), 0.0) + weight / divisor
-        return Terms.of([[(j, weight) for (j, _), weight in own.items()] for own in found])
+        j = np.repeat(np.arange(count), self.counts)
+        keys = 2 * (self.indices * count + j) + (self.weights < 0)
+        keys, found = np.unique(keys, return_inverse=True)
+        weights = np.bincount(found, self.weights * shares[j], len(keys))
+        k, j = np.divmod(keys // 2, max(count, 1))
+        begins, ends = (np.searchsorted(k, places, side) for side in ("left", "right"))
+        return Terms(begins, ends, j, weights, np.ones(size, np.int64))
 
     def apply(self, x: np.ndarray, axis: int) -> np.ndarray:
         """For oracles: x summed along an axis, term by term."""
@@ -153,26 +162,29 @@ class Terms(NamedTuple):
 
     def table(self, whole: bool = True) -> Table:
         """As kernels take it: begins, ends, divisors; `whole`: then of each entry index, weight."""
-        pairs = zip(self.indices, bits_of(self.weights), strict=True) if whole else ()
-        return (*self.begins, *self.ends, *self.divisors, *[n for pair in pairs for n in pair])
+        pairs = (
+            np.stack([self.indices, self.weights.view(np.int64)], 1) if whole else np.zeros(0, int)
+        )
+        return tuple(np.concatenate([*self[:2], self.divisors, pairs.reshape(-1)]).tolist())
 
-    def padded(self, taps: int) -> list[tuple[list[int], list[float]]]:
-        """Of each element of the result so many indices and weights; 0 of those that it has not."""
-        found = []
-        for j in range(len(self.divisors)):
-            own = self.entries(j)
-            own += [(own[-1][0] if own else 0, 0.0)] * (taps - len(own))
-            found.append(([k for k, _ in own], [w for _, w in own]))
-        return found
+    def padded(self, taps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of each element of the result a row of so many indices and weights; weights of 0 where it
+        has fewer.
+        """
+        if not len(self.indices):
+            return np.zeros((len(self.ends), taps), np.int64), np.zeros((len(self.ends), taps))
+        tap, counts = np.arange(taps), self.counts[:, None]
+        at = np.clip(self.begins[:, None] + np.minimum(tap, counts - 1), 0, len(self.indices) - 1)
+        return self.indices[at], np.where(tap < counts, self.weights[at], 0.0)
 
 
 ONE = Terms.ranges((0,), (1,), 1)  # of an axis that is not there
 LINE = Span((0,), (1,), 1, 1)
 
 
-def bits_of(weights: Sequence[float]) -> Table:
+def bits_of(weights: np.ndarray) -> Table:
     """As kernels take them: the bits of f64."""
-    return tuple(np.array(weights, np.float64).view(np.int64).tolist())
+    return tuple(np.ascontiguousarray(weights).view(np.int64).reshape(-1).tolist())
 
 
 def summed(x: np.ndarray, axes: Sequence[Terms]) -> np.ndarray:

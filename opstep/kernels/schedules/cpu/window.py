@@ -247,9 +247,8 @@ def sums(x: Arg, y: Arg, axes: Sequence[Terms]) -> list[Launch]:
     wide, units, taps, columns, bits = axes[2], prod(y.shape[:-1]), axes[2].taps, (), ()
     runs = wide.direct and wide.plain
     if 0 < taps <= FEW and (taps * _WIDE <= out[2] or not runs or wide.single):
-        padded = [list(zip(*own, strict=True)) for own in wide.padded(taps)]
-        columns = tuple(own[s][0] for s in range(taps) for own in padded)
-        bits = bits_of([own[s][1] for s in range(taps) for own in padded])
+        indices, weights = wide.padded(taps)
+        columns, bits = tuple(indices.T.reshape(-1).tolist()), bits_of(weights.T)
     else:
         taps = _RUNS if runs else 0
     if wide.single:
@@ -257,9 +256,9 @@ def sums(x: Arg, y: Arg, axes: Sequence[Terms]) -> list[Launch]:
         taps = _DOUBLES if doubled else _COPIES
     lines = Scratch(x.dtype, sizes[2] + out[2] + 1 + len(bits), per_lane=True)
     plain = all(a.plain for a in axes[:2])
-    whole = all(e - b == taps for b, e in zip(wide.begins, wide.ends, strict=True))
+    whole = bool((wide.counts == taps).all())
     divided = any(a.divided for a in axes)
-    rows = prod(sum(e - b for b, e in zip(a.begins, a.ends, strict=True)) for a in axes[:2])
+    rows = prod(int(a.counts.sum()) for a in axes[:2])
     work = prod(y.shape[:2]) * (sizes[2] * rows + out[0] * out[1] * out[2] * wide.taps)
     tables = (
         axes[0].table(),

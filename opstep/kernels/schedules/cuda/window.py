@@ -37,7 +37,7 @@ def sums(x: Arg, y: Arg, axes: Sequence[Terms], skips: bool = True) -> list[Grid
     taps, area, channels = tuple(a.taps for a in axes), prod(out), prod(y.shape[:2])
     few = 0 < taps[0] * taps[1] <= _MOST_ROWS and 0 < taps[2] <= FEW
     few = few and (prod(taps) <= _MOST or not all(a.direct and a.plain for a in axes))
-    divided = all(d for a in axes for d in a.divisors)
+    divided = all(a.divisors.all() for a in axes)
     if not (few and divided and max(area, prod(sizes)) < LIMIT // 2):
         return sums_of_entries(x, y, axes)
     run = _RUN if taps[2] <= 2 and out[2] % _RUN == 0 else 1
@@ -52,9 +52,8 @@ def sums(x: Arg, y: Arg, axes: Sequence[Terms], skips: bool = True) -> list[Grid
 
 def _padded(terms: Terms, taps: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Indices and the bits of weights of each element of the result."""
-    padded = list(zip(terms.padded(taps), terms.divisors, strict=True))
-    weights = [weight / divisor for (_, own), divisor in padded for weight in own]
-    return tuple(k for (own, _), _ in padded for k in own), bits_of(weights)
+    indices, weights = terms.padded(taps)
+    return tuple(indices.reshape(-1).tolist()), bits_of(weights / terms.divisors[:, None])
 
 
 def sums_of_entries(
