@@ -94,8 +94,8 @@ def operands(indices: Sequence[Index]) -> tuple[tuple[Any, ...], tuple[int, ...]
 
 
 def table(indices: Sequence[Index], dims: list, group: int = 1) -> tuple:
-    """The table that `finder` takes of axes of (extent, step in x, step of each index): rank, sizes,
-    steps, and about each index; what is counted in x is counted in groups.
+    """The table that `finder` takes of axes of (extent, step in x, step of each index): rank,
+    sizes, steps, and about each index; what is counted in x is counted in groups.
     """
     columns = list(zip(*dims, strict=True))
     steps = (*(s // group for s in columns[1]), *(s for of in columns[2:] for s in of))
