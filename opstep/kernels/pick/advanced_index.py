@@ -33,7 +33,6 @@ class index(Pick):
     source = "torch's x[i, j] (ATen index.Tensor), numpy's advanced indexing"
     outside = lost.indexed
     faults = INDEX
-    picks = False
 
     @staticmethod
     def reach(shape, *indices, axes):

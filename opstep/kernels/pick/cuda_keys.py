@@ -76,7 +76,7 @@ def itself(key):
 
 
 def place(held, row, i, n, inner):
-    """What comes with a key where nothing is held: its place in the row."""
+    """The place in the row comes with a key where nothing is held."""
     return i
 
 

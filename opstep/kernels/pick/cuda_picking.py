@@ -76,7 +76,7 @@ def are_rows(dims: list) -> bool:
 
 
 def word_of(dims: list, indices: Sequence[Index], itemsize: int, most: int) -> int:
-    """How many elements of rows a word of at most so many bytes may have."""
+    """The most elements of rows that a word of so many bytes may have."""
     *outer, (inner, *_) = dims
     strides, group = [inner, *(d[1] for d in outer), *(i.along for i in indices)], 1
     while are_rows(dims) and group * itemsize < most and not any(s % (2 * group) for s in strides):
@@ -94,8 +94,8 @@ def operands(indices: Sequence[Index]) -> tuple[tuple[Any, ...], tuple[int, ...]
 
 
 def table(indices: Sequence[Index], dims: list, group: int = 1) -> tuple:
-    """What `finder` takes of axes of (extent, step in x, step of each index): rank, sizes, steps,
-    and about each index; what is counted in x is counted in groups.
+    """The table that `finder` takes of axes of (extent, step in x, step of each index): rank,
+    sizes, steps, and about each index; what is counted in x is counted in groups.
     """
     columns = list(zip(*dims, strict=True))
     steps = (*(s // group for s in columns[1]), *(s for of in columns[2:] for s in of))
@@ -178,7 +178,7 @@ def adder(which: tuple[int, ...]) -> Callable:
 
 @cache
 def finder(which: tuple[int, ...]) -> Callable:
-    """Where an entry stands in x; below 0 where it does not exist."""
+    """The place of an entry in x; below 0 where it does not exist."""
     add, count = adder(which), len(which) + 1
 
     def find(a, b, c, d, entry, rank, sizes, steps, about):

@@ -9,7 +9,7 @@ digit are added up over the tiles of a row; and a block writes a tile in order, 
 digit together (Satish, Harris and Garland, 2009). The first pass makes the keys as it reads, and
 the last one may write something else.
 
-A block has as many threads as there are digits. Element j of a thread stands 32 elements behind
+A block has as many threads as there are digits. Element j of a thread stands 32 elements after
 element j - 1 of it, and the elements of a warp in front of those of the next one, so a warp ranks
 32 neighbours at a time, and equal digits keep their order.
 """
@@ -63,7 +63,7 @@ _MOST = 0x7FFFFFFFFFFFFFFF
 
 
 class Rows(NamedTuple):
-    """What is sorted: `count` rows of n elements of `source`, `inner` apart, of which `key` makes
+    """Rows to sort: `count` rows of n elements of `source`, `inner` apart, of which `key` makes
     keys of `bits` bits, held as `carrier`; `signed`: the highest is the sign. `held`: what comes
     with the keys, laid out as they are; without it, places in the row.
     """
@@ -84,7 +84,7 @@ class Rows(NamedTuple):
 
 
 class Into(NamedTuple):
-    """Where it goes: `put` writes to the arrays a and b the first `kept` of each row, `inner`
+    """Their target: `put` writes to the arrays a and b the first `kept` of each row, `inner`
     apart. It may look at x, whose rows have n elements, as far apart.
     """
 
@@ -98,7 +98,7 @@ class Into(NamedTuple):
 
 
 def arguments(rows: Rows, into: Into) -> tuple:
-    """What kernels take of both: source, held, x, a, b, n, inner, kept, apart, x_n."""
+    """Of both, for kernels: source, held, x, a, b, n, inner, kept, apart, x_n."""
     held = rows.source if rows.held is None else rows.held
     x = rows.source if into.x is None else into.x
     return (rows.source, held, x, into.a, into.b, rows.n, rows.inner, into.kept, into.inner, into.n)
@@ -240,7 +240,7 @@ def sort_words(key: Callable, value: Callable, put: Callable, room: int, pairs: 
 
 
 def first_item(items):
-    """Where the first element of a thread stands in a tile; the next ones are LANES apart."""
+    """The place of the first element of a thread in a tile; the next ones are LANES apart."""
     return (cuda.threadIdx.x // LANES) * (LANES * items) + cuda.threadIdx.x % LANES
 
 

@@ -292,7 +292,7 @@ def pick_rows(
 
 
 def stand(row, rank, sizes, steps):
-    """Where a row stands: all axes but the last are walked."""
+    """The place of a row: all axes but the last are walked."""
     place = 0
     for back in range(2, rank + 1):
         above = row // sizes[rank - back]

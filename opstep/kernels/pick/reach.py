@@ -1,4 +1,4 @@
-"""Which elements of a tensor indices reach: one description for all ops that pick or put by index.
+"""The elements of a tensor that indices reach: one description for all that pick or put by index.
 
 A reach is a box of places. The place with coordinates p stands in x at ``sum(p[k] * steps[k])``,
 and what each index adds: with k the number that the index has for p, ``k * along``. An index below
@@ -53,7 +53,7 @@ def elements(shape: Sequence[int], index: Any, axis: int) -> Reach:
 
 
 def parts(shape: Sequence[int], index: Any, batch: int) -> Reach:
-    """Parts by the last axis of the index, which has a number for each axis behind `batch` ones."""
+    """Parts by the last axis of the index, which has a number for each axis after `batch` ones."""
     depth = index.shape[-1]
     sizes, inner = shape[batch : batch + depth], prod(shape[batch + depth :])
     outer, places = prod(shape[:batch]), prod(index.shape[batch:-1])
@@ -65,7 +65,7 @@ def parts(shape: Sequence[int], index: Any, batch: int) -> Reach:
 
 
 def boxes(shape: Sequence[int], indices: Sequence[Any], axes: Sequence[int] | None) -> Reach:
-    """What several indices, which broadcast, select together as in NumPy."""
+    """The elements that several indices, which broadcast, select together as in NumPy."""
     chosen, strides = indexed_axes(len(shape), len(indices), axes), strides_of(shape)
     places = tuple(np.broadcast_shapes(*[i.shape for i in indices]))
     before, rest = axes_before(chosen), [k for k in range(len(shape)) if k not in chosen]
@@ -123,7 +123,7 @@ def axes_in_parts(x: TensorType, index: TensorType, batch: int) -> int:
 
 
 def indexed_axes(rank: int, count: int, axes: Sequence[int] | None) -> tuple[int, ...]:
-    """Which axis each of `count` indices is for; raises Mismatch."""
+    """The axis that each of `count` indices is for; raises Mismatch."""
     indexed = axes_of(range(count) if axes is None else axes, rank) if rank or axes else ()
     if len(indexed) != count:
         indices = f"{count} {'index' if count == 1 else 'indices'}"
@@ -147,7 +147,7 @@ def indexed_shape(x: TensorType, indices: Sequence[TensorType], axes) -> tuple:
 
 
 def axes_before(axes: Sequence[int]) -> int:
-    """How many axes of what is selected stand before those of the indices."""
+    """The number of axes of what is selected before those of the indices."""
     first, last = min(axes), max(axes)
     return first if last - first == len(axes) - 1 else 0
 

@@ -11,7 +11,7 @@ from opstep.runtime.ir.types import i64
 
 
 class searchsorted(Op):
-    """Where each value would be inserted into a sorted row, so that it stays sorted.
+    """The place where each value would be inserted into a sorted row, so that it stays sorted.
 
     `row` is sorted along its last axis: either one row [n] for all values, or one for each row of
     values, with their leading axes. Among equal elements, the first place, or with `right` that
