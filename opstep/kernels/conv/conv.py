@@ -218,6 +218,11 @@ def _check_against(axes: int, x, w, gy, **attrs) -> None:
         raise Mismatch(f"{forward.name} of {x} with {w} gives {expected}, not {gy}", 0)
 
 
+def _split(more: Sequence[Any]) -> tuple[Any, Any]:
+    """(the bias, if there is one; the result)."""
+    return (None, more[0]) if len(more) == 1 else (more[0], more[1])
+
+
 class Back(Op):
     """Base of what goes the way back, from results to images: operands are results, filters, maybe
     a bias.
@@ -226,17 +231,17 @@ class Back(Op):
     axes: ClassVar[int]
 
     def cpu(gy, w, *more, stride, padding, dilation, groups, **attrs):
-        b, gx = more[0] if len(more) > 1 else None, more[-1]
+        b, gx = _split(more)
         views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
         return gather_back(flat(gy), flat(w), b, flat(gx), views, groups) if gx.size else []
 
     def cuda(gy, w, *more, stride, padding, dilation, groups, **attrs):
-        b, gx = more[0] if len(more) > 1 else None, more[-1]
+        b, gx = _split(more)
         views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
         return gpu.gather_back(flat(gy), flat(w), b, flat(gx), views, groups)
 
     def vendor(gy, w, *more, stride, padding, dilation, groups, **attrs):
-        b, gx = more[0] if len(more) > 1 else None, more[-1]
+        b, gx = _split(more)
         views = _on_plane(windows(w.shape[2:], stride, padding, dilation))
         return convolutions("images", flat(gx), flat(w), flat(gy), views, b)
 
