@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from opstep.kernels.move.creation import iota
-from opstep.kernels.pick.index import gather_elements
 from opstep.kernels.pointwise.selection import cast
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.reduce.reduce import reduced_axes
@@ -191,6 +190,10 @@ def _firsts(graph: VerifiedGraph) -> list[int]:
     return firsts
 
 
+def _looks_along(op: Any) -> bool:
+    return op in FOLDS or (op is not None and op.name == "gather_elements")
+
+
 def _looked_along(
     application: Application,
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...]] | None:
@@ -198,10 +201,10 @@ def _looked_along(
     op, attrs = application.op, application.attrs
     if op is iota:
         return None, (axis_of(attrs["axis"], len(attrs["shape"])),)
-    if op not in (*FOLDS, gather_elements):
+    if not _looks_along(op):
         return None
     t: Any = application.resolved.operands[0]
-    if op is gather_elements:
+    if op not in FOLDS:
         return t.shape, (axis_of(attrs["axis"], t.rank),)
     return t.shape, tuple(sorted(reduced_axes(t, attrs["axes"])))
 
@@ -217,7 +220,7 @@ def _left(graph: VerifiedGraph, first: int, end: int, known: Collection[str]) ->
             raise Unfit("a statement is no op")
         name = statement.results[0].name.text
         made[name] = statement
-        if k >= first and application.op in (*FOLDS, gather_elements):
+        if k >= first and _looks_along(application.op):
             rows = max(rows, graph.types[name].size)  # pyright: ignore[reportArgumentType]
             looked.add(name)
         elif looked.intersection(_names(statement)):
