@@ -146,7 +146,7 @@ class Element(Elements):
         return [f"r{r} = {self.value(r - count)}" for r in registers if r >= count]
 
     def value(self, k: int) -> str:
-        """What member k computes."""
+        """The expression that member k computes."""
         operands = ", ".join(f"r{o}" for o in self.body.members[k].operands)
         zero = f"zero >> {k}" if self.on_gpu else "0"  # each has its own
         return f"f{k}({operands}, {zero})"

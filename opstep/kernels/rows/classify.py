@@ -76,7 +76,7 @@ class Labels:
         return g.sum(each) if reduction == "sum" else g.div(g.sum(each), g.sum(weights))
 
     def factor(self, gy, weight, reduction: str):
-        """What the gradient of a loss by x is multiplied with."""
+        """The factor of the gradient of a loss by x."""
         g = self.g
         if reduction == "none":
             gy = g.unsqueeze(gy, axes=[self.axis])

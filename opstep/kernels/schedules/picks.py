@@ -1,4 +1,4 @@
-"""What texts of kernels of rows write for elements that are picked, and for places in a row."""
+"""Text for elements that are picked, and for places in a row, in kernels of rows."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 from opstep.kernels.move.creation import iota
-from opstep.kernels.pick.index import gather, gather_elements
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.ir.graph import Apply, Name, Return
@@ -25,7 +24,7 @@ from opstep.runtime.ir.verified import Application, VerifiedGraph
 from opstep.runtime.plan.body import Body, Member
 
 FOLDS = (reductions.sum, reductions.mean, reductions.max, reductions.min)
-PICKS = (gather, gather_elements)
+PICKS = ("gather", "gather_elements")  # ops, of a family above this one
 
 
 class Unfit(Exception):
@@ -176,7 +175,7 @@ class RowGraph(NamedTuple):
 
 def picked_of(member: Member) -> int | None:
     """The register of which a member picks an element, if it is one that does."""
-    return dict(member.attrs)["of"] if member.op in PICKS else None
+    return dict(member.attrs)["of"] if member.op.name in PICKS else None
 
 
 def _is_read(node: _Node) -> bool:
@@ -225,7 +224,7 @@ class _Reader:
         (result,) = resolved.results
         if op is iota:
             return self._place(result, **application.attrs)
-        if op in PICKS:
+        if op.name in PICKS:
             return self._picked(op, result, *operands, application.attrs)
         if op.reinterprets:
             return self._seen(operands[0], result)
@@ -257,9 +256,9 @@ class _Reader:
             before = t.with_dtype(self.nodes[node.operands[0]].type.dtype)
             one = self._picked(op, before, node.operands[0], index, attrs)
             return self._add(_Node(t, node.what, (one,)))
-        if not isinstance(node.what, Read) or (op is gather and rank != 1):
+        if not isinstance(node.what, Read) or (op.name == "gather" and rank != 1):
             raise Unfit(f"{op.name} picks of what is no input")
-        if op is gather:
+        if op.name == "gather":
             x = self._add(_Node(node.type, Table(node.what.slot)))
         elif t.shape != _without(node.type.shape, axis_of(attrs["axis"], rank)):
             raise Unfit("not one element of each row is picked")
@@ -397,7 +396,7 @@ class _Reader:
         """The rows of one axis in which elements are picked or have places, if there are any."""
         axes, shapes = set[int](), set[tuple[int, ...]]()
         for node in map(self.nodes.__getitem__, reached):
-            if isinstance(node.what, _Picked) and node.what.op is gather_elements:
+            if isinstance(node.what, _Picked) and node.what.op.name == "gather_elements":
                 row: Any = self.nodes[node.operands[0]].type.shape
                 axes.update(k for k, d in enumerate(node.type.shape) if d != row[k])
                 shapes.add(row)
@@ -432,7 +431,7 @@ class _Reader:
                 inner[k] = False
             elif isinstance(node.what, _Picked):
                 inner[k] = inner[node.operands[1]]
-                if inner[k] and node.what.op is not gather:
+                if inner[k] and node.what.op.name != "gather":
                     raise Unfit("elements of a row are picked along it")
             elif isinstance(node.what, Folded):
                 inner[k] = False

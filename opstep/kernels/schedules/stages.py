@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from opstep.kernels.move.creation import iota
-from opstep.kernels.pick.index import gather_elements
 from opstep.kernels.pointwise.selection import cast
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.reduce.reduce import reduced_axes
@@ -81,7 +80,7 @@ def _stages(op: type[Composite], types: tuple, attrs: tuple, parts: int) -> Stag
 
 
 def rows_of_part(rows: int, parts: int) -> int:
-    """How many of so many rows a sum has at most; `parts` as `parted` has it."""
+    """The most rows that a sum has, of so many; `parts` as `parted` has it."""
     return max(1, -parts if parts < 0 else -(-rows // parts))
 
 
@@ -114,8 +113,8 @@ def stages_of(graph: VerifiedGraph, parts: int = -1) -> Stages:
 def _with_sums(
     graph: VerifiedGraph, inputs: tuple[str, ...], results: tuple[str, ...], parts: int
 ) -> Stages | None:
-    """Where some results are sums over all rows of what is computed of their elements: the first
-    stage adds parts of them as rows go by.
+    """Stages of a graph in which some results are sums over all rows, of what is computed of their
+    elements: the first adds parts of them as rows go by. None of any other graph.
     """
     made = {
         s.results[0].name.text: (s, a)
@@ -151,7 +150,7 @@ def _with_sums(
 
 
 def _sum_of(made: dict, name: str, rows: set) -> tuple[str, Any] | None:
-    """What a result is the sum of, over all rows along which others are folded."""
+    """The term of a result that is a sum over all rows along which others are folded."""
     while name in made and (made[name][1].op.reinterprets or made[name][1].op is cast):
         (name,) = _names(made[name][0])
     if name not in made or made[name][1].op is not reductions.sum:
@@ -191,6 +190,10 @@ def _firsts(graph: VerifiedGraph) -> list[int]:
     return firsts
 
 
+def _looks_along(op: Any) -> bool:
+    return op in FOLDS or (op is not None and op.name == "gather_elements")
+
+
 def _looked_along(
     application: Application,
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...]] | None:
@@ -198,10 +201,10 @@ def _looked_along(
     op, attrs = application.op, application.attrs
     if op is iota:
         return None, (axis_of(attrs["axis"], len(attrs["shape"])),)
-    if op not in (*FOLDS, gather_elements):
+    if not _looks_along(op):
         return None
     t: Any = application.resolved.operands[0]
-    if op is gather_elements:
+    if op not in FOLDS:
         return t.shape, (axis_of(attrs["axis"], t.rank),)
     return t.shape, tuple(sorted(reduced_axes(t, attrs["axes"])))
 
@@ -217,7 +220,7 @@ def _left(graph: VerifiedGraph, first: int, end: int, known: Collection[str]) ->
             raise Unfit("a statement is no op")
         name = statement.results[0].name.text
         made[name] = statement
-        if k >= first and application.op in (*FOLDS, gather_elements):
+        if k >= first and _looks_along(application.op):
             rows = max(rows, graph.types[name].size)  # pyright: ignore[reportArgumentType]
             looked.add(name)
         elif looked.intersection(_names(statement)):
@@ -237,7 +240,7 @@ def _left(graph: VerifiedGraph, first: int, end: int, known: Collection[str]) ->
 
 
 def _part(graph: VerifiedGraph, names: Sequence[str], known: Sequence[str]) -> VerifiedGraph:
-    """What computes these values from the known ones."""
+    """The statements that compute these values from the known ones."""
     needed, body, applications = {*names}, list[Any](), list[Any]()
     for statement, application in reversed(
         [*zip(graph.graph.body, graph.applications, strict=True)]

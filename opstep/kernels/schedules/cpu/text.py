@@ -62,7 +62,7 @@ class Text:
         return f"o{r} + i"
 
     def moved(self, name: str, by: str) -> str:
-        """What `pointers` has under this name, so many elements on."""
+        """A name of `pointers`, so many elements on."""
         if name[0] in "op":
             return f"{name} + {by}" if name[0] == "o" else name
         return f"offset({name}, {by})"

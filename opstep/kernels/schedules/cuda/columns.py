@@ -38,7 +38,7 @@ def team_of(n: int, columns: int) -> Team:
 
 
 def parts_of(n: int, columns: int) -> tuple[Team, int]:
-    """How blocks share so many columns of n elements, and how many parts a column has."""
+    """A way for blocks to share so many columns of n elements, and the parts of a column."""
     team = Team(1, 1, SHARING, WARP, True)
     blocks = team.grid(columns)
     parts = min(MOST_PARTS, -(-BUSY // (blocks * team.block)), n // (SHARING * LEAST))

@@ -74,7 +74,7 @@ def _op(graph: RowGraph, fold: int) -> Any:
 
 
 def stages_of(body: Body, terms: dict[int, int]) -> tuple[int, ...]:
-    """How many reductions each register comes after, where reductions are made with these."""
+    """The number of reductions that each register comes after, if these are their terms."""
     count, found = len(body.operands), dict[int, int]()
 
     def stage(r: int) -> int:

@@ -73,12 +73,12 @@ def lowest():
 
 
 def above(top):
-    """What can be subtracted from -inf."""
+    """The largest element, or a number that can be subtracted from -inf."""
     return pick(top == real(-1e999), lowest(), top)
 
 
 def fading(old, new):
-    """What a sum of exponentials is to be multiplied with, if another is the largest."""
+    """The factor of a sum of exponentials, if another element is the largest."""
     return np.float64(exp(above(old) - above(new)))
 
 

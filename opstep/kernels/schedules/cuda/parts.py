@@ -116,7 +116,7 @@ class Parted(RowText):
         return f"a{fold} += np.float64({more})"
 
     def located(self, in_parts: bool) -> list[str]:
-        """Which row, and which part of it, or all of it."""
+        """The row of a block, and the part of it."""
         raise NotImplementedError
 
     def over_part(self, this: Pass) -> list[str]:
