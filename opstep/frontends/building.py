@@ -18,8 +18,11 @@ INDEX = TensorType(i32, ())  # of a loop's turns
 class Part(Protocol):
     """A graph that a body calls."""
 
-    name: str
-    results: Sequence[Var]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def results(self) -> Sequence[Var]: ...
 
 
 # Makes a graph with this title and these inputs, or finds one that does the same.
