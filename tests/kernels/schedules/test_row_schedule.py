@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from row_programs import FLOATS, declared, differing, drawn
 
@@ -76,6 +76,7 @@ def test_group_norms(name, images, channels, plane, params, dtype, seed):
     st.sampled_from(["none", "sum", "mean"]), st.booleans(), st.sampled_from(FLOATS),
     st.integers(0, 1 << 30),
 )  # fmt: skip
+@example(((6, 1), 1), "none", False, "bf16", 0)
 def test_losses_of_classifiers(name, layout, reduction, weighted, dtype, seed):
     """Their graphs are several: of classes, then of positions."""
     rng = np.random.default_rng(seed)

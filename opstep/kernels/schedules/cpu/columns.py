@@ -178,7 +178,8 @@ class ColumnText(Text):
         rows = (picked_of(self.graph.body.members[r - len(self.graph.leaves)]) for r in members)
         found += [f"x{r}" for r in sorted({r for r in rows if r in range(len(self.kinds))})]
         found += tables(self.graph, members)
-        return found + [f"v{r}" for r in [*ended, *members]] + [f"y{q}" for q in stores]
+        found += [f"v{r}" for r in [*ended, *members]] + [f"y{q}" for q in stores]
+        return [*dict.fromkeys(found)]
 
     # --- a tile ---
 
