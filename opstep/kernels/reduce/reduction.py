@@ -24,6 +24,7 @@ TILE = 512  # results that a column kernel accumulates side by side
 WORK = 32768  # elements worth a lane of their own
 BLOCKS = 256  # at most so many blocks for one result
 PART = 512  # rows that are folded in order, where those of a column are more
+LONG = 8192  # elements of a block of a row, where those of sums are `RUN`
 FEW = 32  # results from which on their own number is parallelism enough
 
 
@@ -155,15 +156,15 @@ def blocks_kernel(fold: Fold) -> Callable:
 
     def kernel(
         x, parts, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        rows, n, blocks, lo, hi,
+        rows, n, blocks, length, lo, hi,
     ):  # fmt: skip
         for unit in range(lo, hi):
             r = unit // blocks
             i = r // rows
-            start = (unit - r * blocks) * RUN
+            start = (unit - r * blocks) * length
             p = locate(i, kept_sizes, kept_strides, kept) + start
             p += locate(r - i * rows, row_sizes, row_strides, axes)
-            parts[unit] = run(offset(x, p), min(RUN, n - start))
+            parts[unit] = run(offset(x, p), min(length, n - start))
 
     kernel.__name__ = f"{fold.name} of blocks"
     return kernel
@@ -240,10 +241,13 @@ def _rows(fold: Fold, g: Groups, x: Arg, y: Arg, count: int) -> list[Launch]:
     if g.kept >= FEW or g.kept * each <= 4 * WORK:
         grain = max(1, WORK // max(1, each))
         return [Launch(rows_kernel(fold), x, y, *about, count, units=g.kept, grain=grain)]
-    blocks = -(-g.n // RUN)
+    length = RUN if fold.in_order else LONG
+    blocks = -(-g.n // length)
     units = g.kept * g.rows * blocks
     parts = Scratch(fold.state[0], units)
-    first = Launch(blocks_kernel(fold), x, parts, *about, blocks, units=units, grain=WORK // RUN)
+    first = Launch(
+        blocks_kernel(fold), x, parts, *about, blocks, length, units=units, grain=WORK // length
+    )
     return [first, Launch(joining_kernel(fold), parts, y, g.rows, blocks, count, units=g.kept)]
 
 
