@@ -19,6 +19,7 @@ from opstep.frontends.scripts.options import Options
 from opstep.frontends.scripts.watching import Watch
 from opstep.frontends.torch.autograd import decompositions, partition, single_ops
 from opstep.frontends.torch.calling import Compiled
+from opstep.frontends.torch.definitions import without_definition
 from opstep.frontends.torch.errors import ImportFailed
 from opstep.frontends.torch.graphs import AtenGraph
 from opstep.frontends.torch.in_place import Line, lines_in_place
@@ -46,6 +47,8 @@ def opstep(
         raise InputError(f"mode={mode!r} is for other backends", hint=hint)
     chosen = Options.of(options or {})
     all_rules()
+    if chosen.fallback:
+        without_definition()  # PyTorch lists its ops once, and here all have their kernels
     maker = _Maker(chosen, Labels(arguments_of(module)), hint, lines_in_place(module))
     within = maker.watch.hunting.within
     compiled = aot_autograd(
