@@ -37,7 +37,7 @@ from opstep.kernels.conv.windows import (
     windows,
 )
 from opstep.kernels.rules.pitfalls import CONVOLUTION
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 _LETTERS = ("", "S", "R, S", "T, R, S")
 
@@ -188,7 +188,7 @@ class conv2d(Convolution):
     """
 
     axes = 2
-    epilogues = True
+    traits = Traits(epilogues=True)
     signature = f"conv2d(x: N, w: N, b: N?, *, {attributes(2)}"
     source = "torch.nn.functional.conv2d, ATen convolution, ONNX Conv"
     formula = (

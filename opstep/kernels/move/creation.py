@@ -18,7 +18,7 @@ from opstep.kernels.rules.literals import check_value
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType
 
 
@@ -43,7 +43,6 @@ def put_all(y: Arg, value: int | float) -> Launch:
 class Creation(Op):
     """Base: no operands; attributes shape and dtype give the type."""
 
-    moves = True
     grad = None
 
     def infer(*, shape, dtype, **attrs):
@@ -61,7 +60,7 @@ def shaped(shape, dtype, at: str = "shape") -> TensorType:
 class full(Creation):
     """Every element is `value`."""
 
-    alike = True
+    traits = Traits(moves=True, alike=True)
     signature = "full(*, shape: dims, value: number, dtype: dtype = f32)"
     formula = "value"
     source = "torch.full, torch.full_like, ONNX ConstantOfShape"
@@ -80,7 +79,7 @@ class full(Creation):
 class zeros(Creation):
     """Every element is 0 (false)."""
 
-    alike = True
+    traits = Traits(moves=True, alike=True)
     signature = "zeros(*, shape: dims, dtype: dtype = f32)"
     formula = "0"
     source = "torch.zeros, torch.zeros_like"
@@ -95,7 +94,7 @@ class zeros(Creation):
 class ones(Creation):
     """Every element is 1 (true)."""
 
-    alike = True
+    traits = Traits(moves=True, alike=True)
     signature = "ones(*, shape: dims, dtype: dtype = f32)"
     formula = "1"
     source = "torch.ones, torch.ones_like"
@@ -140,7 +139,6 @@ class iota(Creation):
     )
     formula = "start + step*index along axis"
     source = "torch.arange, ONNX Range, XLA Iota"
-    moves = False
 
     def infer(*, shape, axis, start, step, dtype):
         axis_of(axis, len(shape))
@@ -198,7 +196,6 @@ class eye(Creation):
     signature = "eye(*, shape: dims, diagonal: int = 0, dtype: dtype = f32)"
     formula = "1 where column = row + diagonal, else 0"
     source = "torch.eye, ONNX EyeLike"
-    moves = False
 
     def infer(*, shape, diagonal, dtype):
         if len(shape) < 2:
@@ -231,6 +228,7 @@ class extent(Creation):
     signature = "extent(*, of: dims = none, over: axes = none, dtype: dtype = i64)"
     formula = "of[0] * of[1] * ..."
     source = "torch.sym_size, torch.numel, ONNX Size"
+    traits = Traits(moves=True)
 
     def infer(*, of, over, dtype):
         if of is not None and over is not None and not over.is_whole:

@@ -10,7 +10,7 @@ from opstep.kernels.move.copying import copy_block
 from opstep.kernels.rules.axes import around, axis_of
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 
 class concat(Op):
@@ -18,7 +18,7 @@ class concat(Op):
 
     signature = "concat(xs: T*, *, axis: int = 0)"
     source = "torch.cat, numpy.concatenate, ONNX Concat"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(*xs, axis):
         first = xs[0]
@@ -60,7 +60,7 @@ class stack(Op):
 
     signature = "stack(xs: T*, *, axis: int = 0)"
     source = "torch.stack"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(*xs, axis):
         first = xs[0]
@@ -105,7 +105,7 @@ class split(Op):
     signature = "split(x: T, *, sizes: dims = none, sections: int = none, axis: int = 0)"
     source = "torch.split and torch.chunk (ATen split_with_sizes), ONNX Split"
     results = ("part",)
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, sizes, sections, axis):
         a = axis_of(axis, x.rank)

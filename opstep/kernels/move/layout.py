@@ -15,7 +15,7 @@ from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.rules.axes import axes_of, strides_of
 from opstep.runtime.device.launch import Arg, Launch
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.plan.moving import moved
 
 
@@ -26,7 +26,7 @@ class transpose(Op):
 
     signature = "transpose(x: T, *, perm: ints = none)"
     source = "torch.permute, torch.swapaxes, ONNX Transpose"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, perm):
         perm = _permutation(perm, x.rank)
@@ -62,7 +62,7 @@ class broadcast(Op):
 
     signature = "broadcast(x: T, *, shape: dims)"
     source = "torch.Tensor.expand, ONNX Expand"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, shape):
         new = len(shape) - x.rank
@@ -108,7 +108,7 @@ class flip(Op):
 
     signature = "flip(x: T, *, axes: ints)"
     source = "torch.flip"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, axes):
         axes_of(axes, x.rank)
@@ -134,7 +134,7 @@ class roll(Op):
 
     signature = "roll(x: T, *, shifts: ints, axes: ints)"
     source = "torch.roll"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, shifts, axes):
         axes_of(axes, x.rank)
@@ -175,7 +175,7 @@ class tile(Op):
 
     signature = "tile(x: T, *, repeats: dims)"
     source = "torch.Tensor.repeat, ONNX Tile"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, repeats):
         if len(repeats) < x.rank:
@@ -211,7 +211,7 @@ class tile(Op):
 class Triangle(Op):
     """Base of tril and triu: matrices in the last two axes, the other triangle zero."""
 
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, diagonal):
         if x.rank < 2:

@@ -13,7 +13,7 @@ from opstep.kernels.rules.axes import strides_of
 from opstep.kernels.rules.literals import bits_of, check_value
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
@@ -29,7 +29,7 @@ class pad(Op):
     signature = 'pad(x: T, *, pads: dims, mode: str = "constant", value: number = 0)'
     choices = {"mode": tuple(MODES)}
     source = "torch.nn.functional.pad, ONNX Pad"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, pads, mode, value):
         if mode not in MODES:

@@ -11,7 +11,7 @@ import numpy as np
 from opstep.kernels.move.copying import copy_all, copy_block
 from opstep.kernels.rules.axes import around, axes_of, axis_of, strides_of
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType
 
 FAR = 2**31 - 1  # a bound from here on means "to the end", whatever the extent
@@ -28,7 +28,7 @@ class Cut(NamedTuple):
 class Slicing(Op):
     """Base of ops with starts, ends, axes and steps."""
 
-    moves = True
+    traits = Traits(moves=True)
 
 
 class slice(Slicing):
@@ -80,7 +80,7 @@ class slice_scatter(Slicing):
     )
     source = "torch.slice_scatter"
     inplace = (0,)
-    overwrites = True
+    traits = Traits(overwrites=True)
 
     def infer(x, source, *, starts, ends, axes, steps):
         cuts = _cuts(x.shape, starts, ends, axes, steps)
@@ -114,7 +114,7 @@ class select(Op):
 
     signature = "select(x: T, *, index: dim, axis: int = 0)"
     source = "torch.select, ONNX Gather with a scalar index"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, index, axis):
         a = axis_of(axis, x.rank)
@@ -145,7 +145,7 @@ class select(Op):
 class Diagonal(Op):
     """Base of ops on a diagonal: where the second of two indices is the first plus `offset`."""
 
-    moves = True
+    traits = Traits(moves=True)
 
 
 class diagonal(Diagonal):
@@ -175,7 +175,7 @@ class diagonal_scatter(Diagonal):
     signature = "diagonal_scatter(x: T, source: T, *, offset: int = 0, axes: ints = [0, 1])"
     source = "torch.diagonal_scatter"
     inplace = (0,)
-    overwrites = True
+    traits = Traits(overwrites=True)
 
     def infer(x, source, *, offset, axes):
         wanted = x.with_shape(_diagonal_shape(x, offset, axes))

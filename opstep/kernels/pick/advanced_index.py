@@ -41,7 +41,7 @@ from opstep.kernels.rules.literals import check_value
 from opstep.kernels.rules.pitfalls import INDEX
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType, i64
 
 _NOWHERE = -(1 << 62)  # the position of a place that does not exist, also if x's size is added
@@ -59,7 +59,7 @@ class index(Op):
     source = "torch's x[i, j] (ATen index.Tensor), numpy's advanced indexing"
     outside = lost.indexed
     faults = INDEX
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *indices, axes, missing):
         check_value(missing or 0, x.dtype, "missing")
@@ -97,7 +97,7 @@ class IndexPut(Op):
     """Base: what `index` selects of x meets `source`."""
 
     inplace = (0,)
-    overwrites = True
+    traits = Traits(overwrites=True)
     outside = lost.index_written
 
     def infer(x, source, *indices, axes):
@@ -115,7 +115,7 @@ class index_put(IndexPut):
 
     signature = "index_put(x: T, source: T, indices: X*, *, axes: ints = none)"
     source = "torch.index_put, torch.index_copy and index_fill, numpy's x[i, j] = source"
-    moves = True
+    traits = Traits(moves=True)
 
     def oracle(x, source, *indices, axes):
         y, places, values = _updates(x, source, indices, axes)

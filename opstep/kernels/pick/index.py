@@ -29,7 +29,7 @@ from opstep.kernels.rules.pitfalls import GATHER, GATHER_ELEMENTS
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import DType, TensorType
 
 
@@ -40,12 +40,11 @@ def add_elements(old, new):
 class gather(Op):
     """The slices of x along `axis` selected by `index`; the axis is replaced by index's axes."""
 
-    picks = True
+    traits = Traits(picks=True, moves=True)
     signature = "gather(x: T, index: X, *, axis: int = 0)"
     source = "torch.index_select, ONNX Gather"
     outside = lost.picked
     faults = GATHER
-    moves = True
 
     def infer(x, index, *, axis):
         a = axis_of(axis, x.rank)
@@ -75,12 +74,11 @@ class embedding(Op):
     weight: [V, …]; index: any shape.
     """
 
-    picks = True
+    traits = Traits(picks=True, moves=True)
     signature = "embedding(weight: T, index: X, *, padding_index: int = none)"
     source = "torch.nn.functional.embedding, ONNX Gather"
     outside = lost.picked
     faults = GATHER
-    moves = True
 
     def infer(weight, index, *, padding_index):
         axis_of(0, weight.rank, 0)
@@ -193,12 +191,11 @@ class gather_elements(Op):
     `missing`, if set.
     """
 
-    picks = True
+    traits = Traits(picks=True, moves=True)
     signature = "gather_elements(x: T, index: X, *, axis: int = 0, missing: number = none)"
     source = "torch.gather, ONNX GatherElements"
     outside = lost.elements
     faults = GATHER_ELEMENTS
-    moves = True
 
     def infer(x, index, *, axis, missing):
         check_value(missing or 0, x.dtype, "missing")

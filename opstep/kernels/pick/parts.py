@@ -25,7 +25,7 @@ from opstep.kernels.rules.literals import check_value
 from opstep.kernels.rules.pitfalls import GATHER_ND
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType
 
 
@@ -37,12 +37,11 @@ class gather_nd(Op):
     `missing`, if set.
     """
 
-    picks = True
+    traits = Traits(picks=True, moves=True)
     signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
     source = "ATen index.Tensor with stacked indices, ONNX GatherND"
     outside = lost.parts
     faults = GATHER_ND
-    moves = True
 
     def infer(x, index, *, batch, missing):
         check_value(missing or 0, x.dtype, "missing")
@@ -88,7 +87,7 @@ class ScatterParts(Op):
     """Base: parts of y at the places that the last axis of index names meet the parts of source."""
 
     inplace = (0,)
-    overwrites = True
+    traits = Traits(overwrites=True)
     outside = lost.scattered_parts
 
     def infer(x, index, source, *, batch):
@@ -119,7 +118,7 @@ class scatter_nd(ScatterParts):
 
     signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
     source = "torch.index_put, ONNX ScatterND"
-    moves = True
+    traits = Traits(moves=True)
     combine = staticmethod(replace_element)
 
     def grad(g, operands, results, grads, *, batch):

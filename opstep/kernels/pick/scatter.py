@@ -31,14 +31,14 @@ from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import axis_of, strides_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 
 class Scatter(Op):
     """Base: y is x, where y[index[i, j, k], j, k] (for axis 0) meets source[i, j, k]."""
 
     inplace = (0,)
-    overwrites = True
+    traits = Traits(overwrites=True)
     outside = lost.scattered
 
     def infer(x, index, source, *, axis, **attrs):
@@ -72,7 +72,7 @@ class scatter(Scatter):
 
     signature = "scatter(x: T, index: X, source: T, *, axis: int = 0)"
     source = "torch.scatter, ONNX ScatterElements"
-    moves = True
+    traits = Traits(moves=True)
     combine = staticmethod(replace_element)
 
     def grad(g, operands, results, grads, *, axis):

@@ -1,4 +1,4 @@
-"""Indices that do not exist, for `Op.outside`: elements of the result that they were meant for, or
+"""Indices that do not exist, for `outside` of an op: elements of the result that they were meant for, or
 one true where they were meant to be written, or to be summed.
 """
 

@@ -12,32 +12,28 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.op import AttrSpec, OperandSpec, Traits
 from opstep.runtime.ir.strided import Places, Strided, Untellable
 from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.plan.plan import Step
 
 
-class moved(Op):
+class moved(PlanOp):
     """The elements of `x` that a `Strided` names; `kernels.move.layout` says how."""
 
     name = "moved"
     operands = (OperandSpec("x", "T", "T", False, False),)
     attrs = (AttrSpec("start", "int", True, None), AttrSpec("strides", "ints", True, None))
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
 
-class shown(Op):
+class shown(PlanOp):
     """`x` under another shape: what a copy of it would be, which is not made."""
 
     name = "shown"
     operands = (OperandSpec("x", "T", "T", False, False),)
-    family = "internal"
-    moves = True
-    reinterprets = True
-    grad = None
+    traits = Traits(moves=True, reinterprets=True)
 
 
 class Origin(NamedTuple):
@@ -126,7 +122,7 @@ def with_joined_moves(flat: Flat) -> Flat:
                 if v not in needed:
                     kinds[flat.homes[v]] = "none"
         elif moves(step) and k < begin and not any(v in needed for v in step.results):
-            if not step.op.reinterprets:
+            if not step.op.traits.reinterprets:
                 for v in step.results:
                     kinds[flat.homes[v]] = "none"
         else:
@@ -137,7 +133,7 @@ def with_joined_moves(flat: Flat) -> Flat:
 
 def moves(step: Step) -> bool:
     """Whether a step does nothing but to show elements of one operand in another way."""
-    return (step.op.reinterprets or step.op.shows is not None) and len(step.operands) == 1
+    return (step.op.traits.reinterprets or step.op.shows is not None) and len(step.operands) == 1
 
 
 def origins_of(flat: Flat, begin: int) -> dict[int, Origin]:
@@ -164,7 +160,7 @@ def origins_of(flat: Flat, begin: int) -> dict[int, Origin]:
 
 def _shown(flat: Flat, step: Step, places: Places) -> Sequence[Places]:
     """What the results of a step are that moves elements which are at these places."""
-    if step.op.reinterprets:
+    if step.op.traits.reinterprets:
         shape: Any = flat.types[step.results[0]].shape
         return [places.reshaped(shape)]
     return step.op.shows(places, **step.attrs)
@@ -173,10 +169,10 @@ def _shown(flat: Flat, step: Step, places: Places) -> Sequence[Places]:
 def _is_joined(flat: Flat, step: Step, origins: dict[int, Origin]) -> bool:
     """Whether a step copies what another one has copied."""
     moves = bool(step.results) and all(v in origins for v in step.results)
-    if step.op.reinterprets or not moves:
+    if step.op.traits.reinterprets or not moves:
         return False
     before = origins[step.results[0]].steps[:-1]
-    return any(not s.op.reinterprets for s in before)
+    return any(not s.op.traits.reinterprets for s in before)
 
 
 def _needed(flat: Flat, joined: set[int], origins: dict[int, Origin]) -> set[int]:
@@ -195,7 +191,7 @@ def _needed(flat: Flat, joined: set[int], origins: dict[int, Origin]) -> set[int
 
 def _skips(step: Step, origins: dict[int, Origin], needed: set[int]) -> bool:
     before = origins[step.results[0]].steps[:-1]
-    copies = (s for s in before if not s.op.reinterprets)
+    copies = (s for s in before if not s.op.traits.reinterprets)
     return any(not any(v in needed for v in s.results) for s in copies)
 
 

@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from opstep.runtime.ir.interfaces import views_of
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.strided import Places, Strided
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.plan.moving import Origin, moves, origins_of
 from opstep.runtime.plan.plan import Step, Takes
 
 NEAR = 64  # steps between a copy and who reads it: what it is a copy of has to live as long
 
 
-class viewing(Op):
+class viewing(PlanOp):
     """An op on views of its operands; `kernels.move.views` says how."""
 
     name = "fused"
-    family = "internal"
-    grad = None
 
     def flops(*types, views):
         return views.op.flops(*views.types(types), **dict(views.attrs))
@@ -62,7 +62,7 @@ class Views:
 def with_views(flat: Flat, takes: Takes) -> Flat:
     """The same with such steps where the device takes them."""
     begin = len(flat.steps) - flat.commits
-    viewers = {k for k, s in enumerate(flat.steps[:begin]) if s.op.views}
+    viewers = {k for k, s in enumerate(flat.steps[:begin]) if views_of(s.op)}
     if not viewers:
         return flat
     places = {id(step): k for k, step in enumerate(flat.steps)}
@@ -90,11 +90,13 @@ def _origins_near(
 ) -> dict[int, Origin]:
     """What the operands are copies of that a step can read by strides, if they are made nearby."""
     step = flat.steps[k]
-    own = {v: origins[v] for v in step.operands[: step.op.views] if v is not None and v in origins}
+    own = {
+        v: origins[v] for v in step.operands[: views_of(step.op)] if v is not None and v in origins
+    }
     return {
         v: origin
         for v, origin in own.items()
-        if any(not s.op.reinterprets for s in origin.steps)
+        if any(not s.op.traits.reinterprets for s in origin.steps)
         and all(k - places[id(s)] <= NEAR for s in origin.steps)
     }
 
@@ -108,7 +110,7 @@ def _read_by_others(flat: Flat, begin: int, found: dict[int, dict[int, Origin]])
             own = found[k]
             for j, v in enumerate(step.operands):
                 if v is not None:
-                    read.add(own[v].base if j < step.op.views and v in own else v)
+                    read.add(own[v].base if j < views_of(step.op) and v in own else v)
         elif k >= begin or not moves(step) or any(v in read for v in step.results):
             read.update(v for v in (*step.operands, *step.touched) if v is not None)
     return read
@@ -133,7 +135,7 @@ def _behind(flat: Flat, k: int, readers: dict[int, list[int]]) -> tuple[int, Str
     if at >= begin:
         return None
     step = flat.steps[at]
-    if not moves(step) or step.op.reinterprets or len(step.results) != 1:
+    if not moves(step) or step.op.traits.reinterprets or len(step.results) != 1:
         return None
     shape: Any = flat.types[result].shape
     (shown,) = step.op.shows(Places.whole(shape), **step.attrs)
@@ -167,7 +169,8 @@ def _viewing(
     """
     of = flat.steps[k]
     found = [
-        None if v is None or j >= of.op.views else origins.get(v) for j, v in enumerate(of.operands)
+        None if v is None or j >= views_of(of.op) else origins.get(v)
+        for j, v in enumerate(of.operands)
     ]
     if flat.converts(of) or (not any(found) and behind is None):
         return None
@@ -177,7 +180,7 @@ def _viewing(
         behind[1] if behind else None,
     )  # fmt: skip
     last = flat.steps[behind[0]] if behind else of
-    copies = {id(s): s for o in found if o for s in o.steps if not s.op.reinterprets}
+    copies = {id(s): s for o in found if o for s in o.steps if not s.op.traits.reinterprets}
     members = (of, *copies.values(), *([last] if behind else []))
     seen = tuple(None if v is None else flat.types[v] for v in operands)
     return Step(
@@ -195,7 +198,7 @@ def _without_copies(flat: Flat, begin: int, made: dict[int, Step], gone: set[int
         step = made.get(k, flat.steps[k])
         unread = k < begin and moves(step) and not any(v in read for v in step.results)
         if k in gone or unread:
-            if not step.op.reinterprets and k not in gone:
+            if not step.op.traits.reinterprets and k not in gone:
                 for v in step.results:
                     kinds[flat.homes[v]] = "none"
             continue
