@@ -102,6 +102,7 @@ test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.dev)
 
 bench-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.dev)
 	$(GPU_PYTHON) benchmarks/gpu/run.py
+	$(GPU_PYTHON) benchmarks/op_sweep.py --device cuda --dtype f32,bf16 --sizes 0.25,1,4 --warm 8 --json build/op_sweep.jsonl
 
 check: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	$(BIN)/ruff format --check .

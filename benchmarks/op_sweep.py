@@ -4,7 +4,10 @@ them; on the CPU those of calls, on one thread.
 
     PYTHONPATH=. python benchmarks/op_sweep.py --device cuda --dtype bf16 --only "pad|interp"
 
-Kernels are compiled by several processes first (``--warm 12``), into the cache on disk.
+Kernels are compiled by several processes first (``--warm 12``), into the cache on disk. ``--sizes
+0.25,1,4`` measures each form with its first axis of so many times the length, where eager mode
+takes that. With ``--json FILE`` rows are added to a file of lines, and those that it has are not
+measured again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import statistics
 import subprocess
@@ -19,6 +23,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -44,6 +49,33 @@ def made(spec: str, device: str, dtype: torch.dtype, seed: int) -> torch.Tensor:
     else:
         found = torch.randn(shape, generator=random)
     return found.to(device, dtype).requires_grad_(kind in ("f", "p"))
+
+
+def sized(tensors: tuple[str, ...], size: float) -> list[tuple[str, ...]]:
+    """Specifications with the first axis of the first tensor `size` times as long: with all others
+    that begin with an axis of that length, and alone. The first that a form takes is meant.
+    """
+    kind, first, *rest = tensors[0].split()
+    longer = max(1, round(int(first) * size))
+    scaled = [
+        " ".join([k, str(longer), *more]) if n == first else " ".join([k, n, *more])
+        for k, n, *more in (spec.split() for spec in tensors)
+    ]
+    return [tuple(scaled), (" ".join([kind, str(longer), *rest]), *tensors[1:])]
+
+
+def prepared(form: Form, device: str, kind: torch.dtype, size: float, back: bool):
+    """Tensors of that size, eager mode's call and what that gives. Raises what eager mode does."""
+    failure: Exception | None = None
+    for specs in sized(form.tensors, size) if size != 1 else [form.tensors]:
+        try:
+            tensors = [made(spec, device, kind, k) for k, spec in enumerate(specs)]
+            eager = calls_of(form, tensors, False, back)
+            return tensors, eager, eager()
+        except Exception as e:
+            failure = failure or e
+    assert failure is not None
+    raise failure
 
 
 def outputs_of(found: Any) -> list[torch.Tensor]:
@@ -129,15 +161,13 @@ def difference(ours: list[Any], theirs: list[Any]) -> float:
 
 
 def measured(
-    name: str, back: bool, device: str, dtype: str, only_compile: bool, listed: bool = False
+    row: dict[str, Any], device: str, only_compile: bool, listed: bool = False
 ) -> dict[str, Any]:
-    form = FORMS[name]
-    kind = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
-    row: dict[str, Any] = {"op": name, "back": back, "dtype": dtype}
+    """The row of a form with its times, or with why there are none."""
+    form, back = FORMS[row["op"]], row["back"]
+    kind = {"f32": torch.float32, "bf16": torch.bfloat16}[row["dtype"]]
     try:
-        tensors = [made(spec, device, kind, k) for k, spec in enumerate(form.tensors)]
-        eager = calls_of(form, tensors, False, back)
-        wanted = eager()
+        tensors, eager, wanted = prepared(form, device, kind, row["size"], back)
     except Exception as e:
         return row | {"skipped": f"{type(e).__name__}: {str(e)[:100]}"}
     try:
@@ -157,12 +187,16 @@ def measured(
     return row
 
 
+KEYS = ("op", "back", "dtype", "size")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options.add_argument("--dtype", default="f32", choices=["f32", "bf16"])
+    options.add_argument("--dtype", default="f32", help="f32, bf16, or both: f32,bf16")
+    options.add_argument("--sizes", default="1", help="times the length of the first axis")
     options.add_argument("--only", default="", help="a regular expression of names")
-    options.add_argument("--json", help="a file for the rows")
+    options.add_argument("--json", help="a file of rows, one a line")
     options.add_argument("--warm", type=int, default=0, help="processes that compile first")
     options.add_argument("--part", default="", help=argparse.SUPPRESS)
     options.add_argument("--list", action="store_true", help="kernels, by their time")
@@ -171,38 +205,61 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if given.device == "cpu":
         torch.set_num_threads(1)
-    chosen = [(n, b) for n in FORMS for b in (False, True) if re.search(given.only, n)]
-    chosen = [(n, b) for n, b in chosen if not b or FORMS[n].backward]
+    rows = []
+    if given.json and os.path.exists(given.json):
+        with open(given.json) as file:
+            rows = [json.loads(line) for line in file]
+    seen = {tuple(row[k] for k in KEYS) for row in rows}
+    names = [n for n in FORMS if re.search(given.only, n)]
+    chosen = [
+        dict(zip(KEYS, key, strict=True))
+        for key in product(names, (False, True), given.dtype.split(","), sizes_of(given.sizes))
+        if key not in seen and (not key[1] or FORMS[key[0]].backward)
+    ]
     if given.part:
         k, parts = map(int, given.part.split("/"))
-        for name, back in chosen[k::parts]:
-            measured(name, back, given.device, given.dtype, True)
+        for row in chosen[k::parts]:
+            measured(row, given.device, True)
         return
     if given.warm:
         command = [sys.executable, __file__, *sys.argv[1:], "--part"]
         parts = [subprocess.Popen([*command, f"{k}/{given.warm}"]) for k in range(given.warm)]
         for part in parts:
             part.wait()
-    rows = []
-    for name, back in chosen:
-        row = measured(name, back, given.device, given.dtype, False, given.list)
+    for row in chosen:
+        row = measured(row, given.device, False, given.list)
         rows.append(row)
         shown = (
             f"{row['x']:7.2f}x {row['ours']:9.4f} ms {row['eager']:9.4f} ms  off {row['diff']:.1e}"
             if "x" in row
             else row.get("error") or row.get("skipped")
         )
-        print(f"{name + (', backward' if back else ''):32} {given.dtype:5} {shown}", flush=True)
-    for back in (False, True):
-        ratios = [r["x"] for r in rows if r["back"] == back and "x" in r]
-        if ratios:
-            mean = statistics.geometric_mean(ratios)
-            beyond = sum(x > 3 for x in ratios)
-            way, count = "backward" if back else "forward", len(ratios)
-            print(f"{way}: geometric mean {mean:.2f}, {beyond} of {count} above 3x")
-    if given.json:
-        with open(given.json, "w") as file:
-            json.dump(rows, file, indent=0)
+        way = ", backward" if row["back"] else ""
+        print(f"{row['op'] + way:32} {row['dtype']:5} {row['size']:5g} {shown}", flush=True)
+        if given.json:
+            with open(given.json, "a") as file:
+                file.write(json.dumps(row) + "\n")
+    summarize(rows)
+
+
+def sizes_of(text: str) -> list[float]:
+    return [float(size) for size in text.split(",")]
+
+
+def summarize(rows: list[dict[str, Any]]) -> None:
+    """Prints geometric means, and the forms that take twice eager mode's time."""
+    for dtype, size, back in sorted({(r["dtype"], r["size"], r["back"]) for r in rows}):
+        of = [r for r in rows if (r["dtype"], r["size"], r["back"]) == (dtype, size, back)]
+        found = {r["op"]: r["x"] for r in of if "x" in r}
+        if found:
+            slow = {n: x for n, x in sorted(found.items(), key=lambda item: -item[1]) if x > 2}
+            mean = statistics.geometric_mean(found.values())
+            way = "backward" if back else "forward"
+            print(f"{dtype} {size:g} {way}: geometric mean {mean:.2f} of {len(found)},", end=" ")
+            print(f"{len(slow)} above 2x", *(f"{n} {x:.1f}" for n, x in slow.items()))
+    for r in rows:
+        if "error" in r:
+            print(f"failed: {r['op']} {r['dtype']} {r['size']:g} {r['back']}: {r['error'][:200]}")
 
 
 if __name__ == "__main__":

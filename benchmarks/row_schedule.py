@@ -43,51 +43,60 @@ OPS |= {f"{name}_columns": (OPS[name][0], {"turned": True}) for name in COLUMNS}
 
 
 def call_of(name: str, dtype_name: str, shape: tuple[int, ...]):
-    """A function that launches the op once, with all that it works on."""
+    """A function that launches the op once, and its result."""
     import numpy as np
 
     import opstep.kernels  # noqa: F401 - registers the ops
-    from opstep.runtime.device.cpu.lowering import Lowering
-    from opstep.runtime.ir.op import OPS as DECLARED
-    from opstep.runtime.ir.op import complete, resolve
-    from opstep.runtime.ir.types import DTYPES, TensorType
-    from opstep.runtime.plan.plan import Step
+    from opstep.runtime.ir.types import DTYPES
 
     operands, attrs = OPS[name]
-    statement: Any = None  # kernels do not ask where they stand
-    op, dtype = DECLARED[name.removesuffix("_plain").removesuffix("_columns")], DTYPES[dtype_name]
+    of, dtype = name.removesuffix("_plain").removesuffix("_columns"), DTYPES[dtype_name]
     if "turned" in attrs:
         shape = shape[::-1]
-        attrs = {"axes": (0,)} if op.name == "sum" else {"axis": 0}
+        attrs = {"axes": (0,)} if of == "sum" else {"axis": 0}
     sizes = {"x": shape, "p": shape[1:], "y": shape, "l": shape}
     if name == "group_norm":  # planes of a sixteenth of a row
         sizes = {"x": (shape[0], 16, shape[1] // 16), "p": (16,)}
-    attrs = complete(op, {k: shape[1:] if v is None else v for k, v in attrs.items()})
+    attrs = {k: shape[1:] if v is None else v for k, v in attrs.items()}
     rng = np.random.default_rng(0)
     arrays = [_drawn(rng, k, sizes[k]).astype(dtype.numpy) for k in operands]
-    resolved = resolve(op, [TensorType(dtype, a.shape) for a in arrays], attrs)
+    return bound_call(of, arrays, attrs)
+
+
+def bound_call(name: str, arrays: list[Any], attrs: dict[str, Any]):
+    """A function that launches the op once on these arrays, and its first result."""
+    import numpy as np
+
+    from opstep.runtime.device.cpu.lowering import Lowering
+    from opstep.runtime.ir.op import OPS as DECLARED
+    from opstep.runtime.ir.op import complete, resolve
+    from opstep.runtime.ir.types import TensorType, dtype_of
+    from opstep.runtime.plan.plan import Step
+
+    op, statement, count = DECLARED[name], None, len(arrays)  # kernels do not ask where they stand
+    attrs = complete(op, attrs)
+    types = [TensorType(dtype_of(a.dtype), a.shape) for a in arrays]
+    resolved = resolve(op, types, attrs)
     results: Any = resolved.results
-    arrays += [np.zeros(t.shape, t.dtype.numpy) for t in results]
-    absent = (None,) * (len(resolved.operands) - len(operands))
-    stored = (*(TensorType(dtype, a.shape) for a in arrays[: len(operands)]), *absent)
-    places = [*range(len(operands)), *absent]
-    step = Step(op, tuple(places), (), resolved.operands, attrs, 0, statement)
-    prepared, size = Lowering(step, (*stored, *resolved.results), 1).prepared()
+    arrays = arrays + [np.zeros(t.shape, t.dtype.numpy) for t in results]
+    absent = (None,) * (len(resolved.operands) - count)
+    step = Step(op, (*range(count), *absent), (), resolved.operands, attrs, 0, statement)  # pyright: ignore
+    prepared, size = Lowering(step, (*types, *absent, *resolved.results), 1).prepared()
     memory = np.zeros(size + 64, np.uint8)
     workspace = -(-memory.ctypes.data // 64) * 64
-    addresses = [a.ctypes.data for a in arrays[: len(operands)]] + [0] * len(absent)
-    addresses += [a.ctypes.data for a in arrays[len(operands) :]]
+    addresses = [a.ctypes.data for a in arrays[:count]] + [0] * len(absent)
+    addresses += [a.ctypes.data for a in arrays[count:]]
     bound: list[Any] = [p.bound(addresses, workspace) for p in prepared]
     kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 3)
     rows = [(kind(b.row[0]), *b.row[1:3]) for b in bound]
     slots = (ctypes.c_int64 * 4)()
     at = ctypes.addressof(slots)
 
-    def call():
+    def call(kept=(arrays, memory, slots, bound)):
         for function, words, units in rows:
             function(at, at + 16, words, 0, units, 0)
 
-    return call, (arrays, memory, slots, bound)
+    return call, arrays[count]
 
 
 def _drawn(rng, kind: str, shape):
@@ -108,18 +117,16 @@ def work(avx2: bool) -> None:
         features = ("+" + ",+".join(AVX2.split())) + ",-avx512f"
         processor.this = lambda: processor.Processor("x86-64-v3", features)
     call: Any = None
-    kept: Any = None
     for line in sys.stdin:
         if line.strip():
             name, dtype, shape = json.loads(line)
-            call, kept = call_of(name, dtype, tuple(shape))
+            call, _ = call_of(name, dtype, tuple(shape))
             call()
             print("ready", flush=True)
         else:
             begin = time.perf_counter_ns()
             call()
             print(time.perf_counter_ns() - begin, flush=True)
-    del kept
 
 
 class Worker:

@@ -135,7 +135,7 @@ def op_entry(op) -> str:
     results = ", ".join(op.results).replace("...", " …")
     facts = [f"Results: {results}."] if op.results != ("y",) else []
     facts += ["No gradient."] if getattr(op, "grad", None) is None else []
-    facts += ["Any element type, bit for bit."] if op.moves else []
+    facts += ["Any element type, bit for bit."] if op.traits.moves else []
     facts += [f"Source: {op.source}"] if op.source else []
     if facts:
         lines += ["", " ".join(facts)]

@@ -70,7 +70,7 @@ def memory_of(
 def _called(program: Program, plan: Plan, within: set) -> int:
     """Memory of the graphs that control flow calls; a graph within itself counts once."""
     found = 0
-    for step in (s for s in plan.steps if s.op.host):
+    for step in (s for s in plan.steps if s.op.traits.host):
         types = passed_types(step)
         for name in called_graphs(step.attrs):
             if (name, types) not in within:

@@ -20,6 +20,7 @@ from opstep.kernels.rules.relations import elementwise
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.graph import Apply, Assert, Literal, Name, names_read
+from opstep.runtime.ir.interfaces import outside_of
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
@@ -174,11 +175,11 @@ class _Search:
             return
         if op.name == "where" and 0 in site.places:
             self.masks(site)
-        elif op.outside is not None:
+        elif outside_of(op) is not None:
             self.indexes(site)
         else:
             self.conditions += site.rules()
-        if op.moves or op.reinterprets or op.name == "cast":
+        if op.traits.moves or op.traits.reinterprets or op.name == "cast":
             site.passed_on(self)
         else:
             self.computed_with_literals(site)
@@ -272,7 +273,7 @@ class _Search:
                     None if s is None else np.broadcast_to(end if k in places else end * 0, s)
                     for k, s in enumerate(operands)
                 ]
-                if bool(np.any(op.outside(arrays, result, **attrs))):
+                if bool(np.any(outside_of(op)(arrays, result, **attrs))):
                     return False
             return bool(ends[0] >= 0)
 

@@ -80,7 +80,7 @@ class Executable:
         self._stays = self.device.in_host_memory  # whatever is bound follows tensors that move
         self._anew = not self._stays and (policy.alloc == "fresh" or policy.fill == "nan")
         self._pure = _is_pure(self.plan)
-        self._named = any(s.op.host for s in self.plan.steps) or any(
+        self._named = any(s.op.traits.host for s in self.plan.steps) or any(
             b.kind == "param" for b in self.plan.buffers
         )
         self._store = program._store(settings.device)
@@ -392,4 +392,4 @@ def _finish(context: Context) -> None:
 def _is_pure(plan: Plan) -> bool:
     """Whether a run changes nothing but its results, and the host decides nothing in it."""
     changes = plan.commits or plan.early
-    return not changes and not any(s.op.host or s.op.name == "assert" for s in plan.steps)
+    return not changes and not any(s.op.traits.host or s.op.name == "assert" for s in plan.steps)

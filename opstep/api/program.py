@@ -223,7 +223,7 @@ class Program:
         signatures: set[tuple] = set()
         for plan in found:
             signatures.add(plan.signature)
-            for step in (s for s in plan.steps if s.op.host):
+            for step in (s for s in plan.steps if s.op.traits.host):
                 passed = passed_types(step)
                 for name in called_graphs(step.attrs):
                     if (name, passed) not in signatures and len(found) < most:

@@ -370,7 +370,7 @@ def _initial(declared: Declaration, program: Program, shard: Shard | None) -> np
     if "seed" in attrs and not any(a.name.text == "seed" for a in declared.attrs):
         attrs["seed"] = _seed(name, program.seed)
     assert found.op is not None  # the verifier lets only ops initialise
-    if found.op.alike:
+    if found.op.traits.alike:
         attrs["shape"] = t.shape
     return execute(found.op, [], attrs)[0]
 

@@ -113,7 +113,7 @@ def describe(op: Entry) -> None:
     if op.source:
         out.print(Text(f"\nFrom: {op.source}", style="dim"))
     has = "has a gradient rule" if getattr(op, "grad", None) is not None else "has no gradient"
-    moves = ", moves elements bit for bit" if op.moves else ""
+    moves = ", moves elements bit for bit" if op.traits.moves else ""
     gives = ", ".join(op.results)
     if gives.endswith("..."):
         gives = f"one {gives.removesuffix('...')} or several"

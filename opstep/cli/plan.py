@@ -176,7 +176,9 @@ def memory(plan: Plan) -> dict[str, int]:
     for buffer in plan.buffers:
         if buffer.kind in by_kind:
             by_kind[buffer.kind] += buffer.nbytes
-    homes = [plan.values[v].buffer for s in plan.steps if not s.op.reinterprets for v in s.results]
+    homes = [
+        plan.values[v].buffer for s in plan.steps if not s.op.traits.reinterprets for v in s.results
+    ]
     held = {value.buffer for value in plan.values}
     homes += [b for b in range(len(plan.buffers)) if b not in held]
     temporaries = [plan.buffers[b] for b in homes if plan.buffers[b].kind == "temp"]

@@ -447,7 +447,7 @@ def compiled_on_the_way(result: Result) -> int:
     """
     from opstep.runtime.device.cache import Compiler
 
-    return Compiler.compiled if any(s.op.host for s in result.plan.steps) else 0
+    return Compiler.compiled if any(s.op.traits.host for s in result.plan.steps) else 0
 
 
 def peek(array: np.ndarray, most: int = 5) -> str:

@@ -52,7 +52,12 @@ def kernels_of(session: Session, plan: Plan, step: Step) -> list[KernelInfo]:
     from opstep.runtime.device.disassembly import compiled_at
     from opstep.runtime.ir.op import Mismatch
 
-    if step.op.host or step.op.reinterprets or step.op.foreign or not step.launches:
+    if (
+        step.op.traits.host
+        or step.op.traits.reinterprets
+        or step.op.traits.foreign
+        or not step.launches
+    ):
         return []
     target = target_of(session)
     if target == "cpu":
@@ -188,7 +193,7 @@ def code_reference(session: Session, frame: Frame) -> str:
     if frame.number:
         return ""
     step = step_of(frame)
-    if step is None or step.op.host or not step.launches:
+    if step is None or step.op.traits.host or not step.launches:
         return ""
     number = session.references.add(Here(frame, step), ("code", frame.number))
     return f"code:{number}"

@@ -198,7 +198,7 @@ def _operand_text(part: Any) -> Any:
 
 
 def _cost(frame: Frame, step: Step) -> Entries:
-    if step.op.host or step.op.family == "internal":
+    if step.op.traits.host or step.op.family == "internal":
         return []
     values = frame.activation.plan.values
     types = [values[v].type for v in (*step.operands, *step.results) if v is not None]

@@ -174,7 +174,7 @@ class _Measurement:
             activation, point = position
             machine.forward()
             step = activation.plan.steps[point.step] if point.kind == OP else None
-            if step is not None and not step.op.host and step.op.family != "internal":
+            if step is not None and not step.op.traits.host and step.op.family != "internal":
                 producers.append(_producer(activation.env[step.results[0]][1]))
             if len(machine.history.finished) > done:
                 done = len(machine.history.finished)
@@ -209,7 +209,9 @@ class _Measurement:
                 continue
             total, lost = error_of(got[k], exact[k]), _lost(producer, actual, got, k)
             self.exact[id(node)] = (node, exact[k], total.most)
-            counts = node.type.dtype.is_float and own is not got and not producer.op.reinterprets
+            counts = (
+                node.type.dtype.is_float and own is not got and not producer.op.traits.reinterprets
+            )
             if counts or lost or (total.most and not node.type.dtype.is_float):
                 own_error = error_of(got[k], own[k])
                 loss = self._loss(producer, node, step, came, own_error, total)
@@ -330,7 +332,7 @@ def _computed(producer: Producer, operands: list[Any]) -> list[np.ndarray] | Non
     """The results by the op's oracle; None where it cannot be asked."""
     step, arguments = producer.step, []
     for a, t in zip(operands, step.operand_types, strict=False):
-        wanted = step.op.bits and t is not None and t.dtype.numpy
+        wanted = step.op.traits.bits and t is not None and t.dtype.numpy
         arguments.append(None if a is None or t is None else a.astype(wanted or _promoted(t)))
     while arguments and arguments[-1] is None:
         arguments.pop()

@@ -74,7 +74,9 @@ class Taps:
 
     def after(self, execution: Execution) -> None:
         step = execution.step
-        if step.op.reinterprets or (step.op.family == "internal" and step.op.name != "update"):
+        if step.op.traits.reinterprets or (
+            step.op.family == "internal" and step.op.name != "update"
+        ):
             return
         binding = execution.binding
         path, order = _calls(binding)

@@ -166,7 +166,7 @@ def derive(application: Application) -> list[Step]:
     if application.graph is not None:
         return _of_call(application.graph, application)
     op = application.op
-    if op is None or op.host:
+    if op is None or op.traits.host:
         return []
     for with_attrs in (True, False):
         try:

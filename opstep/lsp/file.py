@@ -122,7 +122,7 @@ class Environment:
         """Signatures of graphs have changed: what was found out about calls is no longer so."""
         cache = self.applier.cache
         self.applier.unknown.clear()
-        for key in [k for k, found in cache.items() if found.op is None or found.op.host]:
+        for key in [k for k, found in cache.items() if found.op is None or found.op.traits.host]:
             del cache[key]
 
 

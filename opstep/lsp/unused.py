@@ -30,7 +30,7 @@ def unused_in_graph(item: Item, used: set[str]) -> Iterator[Diagnostic]:
         for name in names:
             if not name.text.startswith("_"):
                 op = ops.get(s.callee.text)
-                dead = len(names) == len(s.results) and op is not None and not op.host
+                dead = len(names) == len(s.results) and op is not None and not op.traits.host
                 yield _message(item, dead, f"{name.text} is never used", name.span)
     for b in node.inputs:
         if b.name.text not in used and not b.name.text.startswith("_"):

@@ -140,7 +140,7 @@ def call_name(plan: Plan, frame: int) -> str:
 
 
 def _flops(step: Step) -> int:
-    if step.op.host or step.op.family == "internal":
+    if step.op.traits.host or step.op.family == "internal":
         return 0
     flops: Any = step.op.flops(*step.operand_types, **step.attrs)
     return int(flops)

@@ -40,7 +40,7 @@ class Selection:
         outputs = set(plan.outputs)
         found = []
         for number, step in ((k, op) for k, s in enumerate(plan.steps) for op in s.members or (s,)):
-            if step.op.host or step.op.name in ("assert", "snapshot"):
+            if step.op.traits.host or step.op.name in ("assert", "snapshot"):
                 continue
             launched = bool(plan.steps[number].launches)
             for value in step.results:
@@ -48,7 +48,7 @@ class Selection:
                     selected = value in outputs
                 elif self.text == "all":
                     empty = not plan.values[value].type.nbytes  # nothing is launched for it
-                    selected = launched or (empty and not step.op.reinterprets)
+                    selected = launched or (empty and not step.op.traits.reinterprets)
                 else:
                     selected = self._matches(plan, step, value)
                 if selected:
@@ -110,7 +110,7 @@ def first_reads(plan: Plan, found: Container[int]) -> list[tuple[int, int]]:
     latest: dict[int, int] = {}  # by stream
     at: dict[int, int] = {}
     for step in plan.steps:
-        if step.op.reinterprets and step.operands[0] in of:
+        if step.op.traits.reinterprets and step.operands[0] in of:
             of |= dict.fromkeys(step.results, of[step.operands[0]])
     for instruction in plan.instructions:
         if not isinstance(instruction, Run) or not plan.steps[instruction.step].launches:

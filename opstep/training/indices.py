@@ -10,6 +10,7 @@ import numpy as np
 from opstep.api.inputs import conform
 from opstep.api.program import Program
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.interfaces import outside_of
 from opstep.runtime.plan.plan import Plan, Step
 from opstep.training.data import Dataset
 
@@ -37,7 +38,7 @@ def index_inputs(plan: Plan, names: list[str]) -> Iterator[tuple[str, Step, int]
     inputs = dict(zip(plan.inputs, names, strict=True))
     buffers = {plan.values[v].buffer: v for v in plan.inputs}
     for step in plan.steps:
-        if step.op.outside is None:
+        if outside_of(step.op) is None:
             continue
         for k, operand in enumerate(step.operands):
             if operand is None or not plan.values[operand].type.dtype.is_integer:
@@ -90,7 +91,7 @@ def _is_outside(plan: Plan, step: Step, k: int, value: Any) -> bool:
         fill = np.asarray(value if j == k else 0, np.int64)
         operands.append(None if t is None else np.broadcast_to(fill, shape))
     result = plan.values[step.results[0]].type.shape
-    return bool(np.any(step.op.outside(operands, result, **step.attrs)))
+    return bool(np.any(outside_of(step.op)(operands, result, **step.attrs)))
 
 
 def _most(plan: Plan, step: Step, k: int) -> int:

@@ -65,7 +65,7 @@ def test_every_op_of_the_language_has_kernels_that_can_be_entered():
             step, stored, results = one_step(op, [x], complete(op, {}))
         except Exception:
             continue  # not for vectors
-        if op.reinterprets:
+        if op.traits.reinterprets:
             continue
         launches = kernel_launches(step, (*stored, *results), "cuda")
         if not launches or any(k.obstacle for k in launches):

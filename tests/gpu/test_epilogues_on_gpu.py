@@ -33,7 +33,7 @@ def test_same_bits_in_random_programs_of_elementwise_ops(seed):
 
 def test_they_are_taken():
     taken = [
-        any(len(s.members) > 1 and s.members[0].op.epilogues for s in plan.steps)
+        any(len(s.members) > 1 and s.members[0].op.traits.epilogues for s in plan.steps)
         for plan in (
             opstep.loads(ProductWriter(seed).text()).plan(device="cuda", fuse=True)
             for seed in range(40)

@@ -161,3 +161,35 @@ def test_no_element_is_blamed_where_none_is_known_to_be_it():
         assert not any(e.blamed for e in finding.verdict.elements)
     finally:
         del OPS["by_length"]
+
+
+def test_an_overflow_beside_an_infinity_that_came_in():
+    """The infinity is of another element, and without effect."""
+
+    class signs(RowComposite):
+        """x / sqrt(1 + x*x), for x within 1e30."""
+
+        signature = "signs(x: F)"
+
+        def define(g, x):
+            within = g.clip(x, low=-1e30, high=1e30)
+            return g.mul(within, g.rsqrt(g.add(g.square(x), 1.0)))
+
+    class lengths(RowComposite):
+        """x, within 1e30, divided by the root of 1 and the sum of squares along rows."""
+
+        signature = "lengths(x: F)"
+
+        def define(g, x):
+            total = g.add(g.sum(g.square(x), axes=[1], keepdims=True), 1.0)
+            return g.mul(g.clip(x, low=-1e30, high=1e30), g.rsqrt(total))
+
+    x = np.array([[-np.inf, 1, 2, 3], [3e25, 1, 2, 3]], "f4")
+    try:
+        for name, wrong in (("signs", 1), ("lengths", 4)):
+            (finding,) = found_in(f"{name}(x)", x).findings
+            assert (finding.bad, finding.within.op) == ("overflow", "square")
+            assert finding.verdict.own == wrong
+            assert finding.verdict.elements[0].place == (1, 0)
+    finally:
+        del OPS["signs"], OPS["lengths"]

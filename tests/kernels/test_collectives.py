@@ -129,13 +129,13 @@ def in_lockstep(verified, graph: str, inputs: list[dict]) -> list[list[np.ndarra
             [v[o.text] if isinstance(o, Name) else o.value for o in statement.operands]
             for v in values
         ]
-        if op.collective:
+        if op.traits.collective:
             results: list = [None] * mesh.ranks
             for members in groups(application.attrs["over"]):
                 made = op.together([given[r][0] for r in members], **application.attrs)
                 for r, one in zip(members, made, strict=True):
                     results[r] = [one]
-        elif op.by_rank:
+        elif op.traits.by_rank:
             over = application.attrs["over"]
             results = [[np.array(over.index(r), np.int32)] for r in range(mesh.ranks)]
         else:

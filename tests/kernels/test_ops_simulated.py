@@ -74,4 +74,4 @@ def test_every_op_is_simulated():
     tested = {
         op.name for c in CASES.values() if c.id in chosen for op, _, _ in steps(c, c.dtypes[0])
     }
-    assert {op.name for op in OPS.values() if not op.host} <= tested
+    assert {op.name for op in OPS.values() if not op.traits.host} <= tested

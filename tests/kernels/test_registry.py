@@ -11,7 +11,7 @@ import opstep.kernels  # registers the ops
 import opstep.runtime.ir.control  # noqa: F401 - and those of control flow
 from opstep.runtime.ir.op import OPS
 
-KERNELS = {n: op for n, op in OPS.items() if not op.host}
+KERNELS = {n: op for n, op in OPS.items() if not op.traits.host}
 FUNCTIONS = ("infer", "oracle", "cpu", "flops")
 
 
@@ -23,7 +23,7 @@ def test_doc(name):
     first = op.__doc__.split("\n")[0]
     assert re.fullmatch(r"\S.*[.:,;]?", first)
     assert first == first.strip()
-    if not op.host and not name.endswith("_grad"):
+    if not op.traits.host and not name.endswith("_grad"):
         told = f"{op.source} {op.__doc__}"
         assert re.search(r"torch|ATen|ONNX|numpy", told), "no peer in PyTorch or ONNX is named"
 
@@ -42,7 +42,9 @@ def test_parts(name):
 def test_takes_over_only_its_operands(name):
     op = KERNELS[name]
     assert all(k < len(op.operands) for k in op.inplace)
-    assert not (op.reinterprets and not op.moves), "another shape for the same memory, any type"
+    assert not (op.traits.reinterprets and not op.traits.moves), (
+        "another shape for the same memory, any type"
+    )
 
 
 def test_graphs_stand_in_the_rooms_of_their_ops():

@@ -59,7 +59,7 @@ def some_call(rng: random.Random, op: type[Op]):
     return types, given
 
 
-@pytest.mark.parametrize("name", sorted(n for n, op in OPS.items() if not op.host))
+@pytest.mark.parametrize("name", sorted(n for n, op in OPS.items() if not op.traits.host))
 def test_types_or_a_message(name: str) -> None:
     op, rng = OPS[name], random.Random(name)
     for _ in range(200):

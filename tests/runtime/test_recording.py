@@ -84,7 +84,7 @@ class Notes(Recorder):
 
     def values_to_record(self, plan):
         self.plans.append(plan)
-        steps = [(n, s) for n, s in enumerate(plan.steps) if not s.op.host]
+        steps = [(n, s) for n, s in enumerate(plan.steps) if not s.op.traits.host]
         pairs = [(n, v) for n, s in steps for v in s.results]
         return [(n, v) for n, v in pairs if self._wanted(plan.steps[n], plan.values[v].name)]
 

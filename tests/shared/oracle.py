@@ -35,7 +35,7 @@ def apply(application: Application, operands: Sequence[np.ndarray | float]) -> l
     op, resolved = application.op, application.resolved
     assert op is not None
     given = [(o, t.dtype) for o, t in zip(operands, resolved.operands, strict=False) if t]
-    arrays = [np.asarray(o).astype(t.numpy) if op.bits else widened(o, t) for o, t in given]
+    arrays = [np.asarray(o).astype(t.numpy) if op.traits.bits else widened(o, t) for o, t in given]
     with np.errstate(all="ignore"):
         results = op.oracle(*arrays, **application.attrs)
         results = results if isinstance(results, tuple) else (results,)

@@ -36,7 +36,7 @@ def graphs_called(debugger: Debugger) -> list[str]:
     if point.step < 0:
         return []
     step = activation.plan.steps[point.step]
-    return list(called_graphs(step.attrs)) if step.op.host else []
+    return list(called_graphs(step.attrs)) if step.op.traits.host else []
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class Writer:
         if application.graph is not None:
             symbols = {k: bind(v, self.bound) for k, v in application.symbols.items()}
             self.call(application.graph.name.text, symbols, operands, names)
-        elif application.op is not None and application.op.host:
+        elif application.op is not None and application.op.traits.host:
             self.body.metadata = {**self.body.metadata, "opstep.call": self.written(s)}
             control(self, application.op.name, dict(application.attrs), operands, names)
         else:

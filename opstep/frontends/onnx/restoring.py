@@ -149,7 +149,7 @@ def _statement(text: str) -> Apply | None:
 def _said(node: NodeProto) -> Said | None:
     said = _statement(metadata_of(node).get(CALL, ""))
     op = OPS.get(said.callee.text) if said else None
-    if said is None or op is None or op.host or op.foreign:
+    if said is None or op is None or op.traits.host or op.traits.foreign:
         return None
     operands = tuple(o.value if isinstance(o, Literal) else o.text for o in said.operands)
     return Said(op, operands, {a.name.text: _symbolic(a.value) for a in said.attrs})  # pyright: ignore

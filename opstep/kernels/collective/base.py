@@ -12,7 +12,7 @@ from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.mesh import Group
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType
 
 
@@ -27,7 +27,7 @@ class Collective(Op):
       `Op.cuda` gives it.
     """
 
-    collective = True
+    traits = Traits(collective=True)
     faults = Faults(lambda site: [None])  # what of x an element is of depends on the rank
     joined: Any
     joined_on_gpus: Any

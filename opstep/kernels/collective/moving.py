@@ -9,7 +9,7 @@ from opstep.kernels.collective.base import Collective, joined_dim, parts_along, 
 from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.device.ranks import Ranks
 from opstep.runtime.ir.mesh import Group
-from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.op import Mismatch, Traits
 
 
 def _check_member(number: int, over: Group, attr: str) -> None:
@@ -23,7 +23,7 @@ class all_gather(Collective):
 
     signature = "all_gather(x: T, *, axis: int = 0, over: axes = none)"
     source = "torch.distributed.all_gather_into_tensor"
-    moves = True
+    traits = Traits(moves=True, collective=True)
 
     def infer(x, *, axis, over):
         return joined_dim(x, axis, over)
@@ -47,7 +47,7 @@ class all_to_all(Collective):
 
     signature = "all_to_all(x: T, *, split: int = 0, concat: int = 0, over: axes = none)"
     source = "torch.distributed.all_to_all_single"
-    moves = True
+    traits = Traits(moves=True, collective=True)
 
     def infer(x, *, split, concat, over):
         axis_of(concat, x.rank, "concat")
@@ -73,7 +73,7 @@ class broadcast_from(Collective):
 
     signature = "broadcast_from(x: T, *, root: int = 0, over: axes = none)"
     source = "torch.distributed.broadcast"
-    moves = True
+    traits = Traits(moves=True, collective=True)
 
     def infer(x, *, root, over):
         _check_member(root, over, "root")
@@ -98,7 +98,7 @@ class barrier(Collective):
 
     signature = "barrier(x: T, *, over: axes = none)"
     source = "torch.distributed.barrier"
-    moves = True
+    traits = Traits(moves=True, collective=True)
 
     def infer(x, *, over):
         return x
@@ -121,7 +121,7 @@ class send(Collective):
 
     signature = "send(x: T, *, to: int, over: axes = none)"
     source = "torch.distributed.send"
-    moves = True
+    traits = Traits(moves=True, collective=True)
     grad = None
 
     def infer(x, *, to, over):
@@ -142,7 +142,7 @@ class recv(Collective):
 
     signature = "recv(x: T, *, source: int, over: axes = none)"
     source = "torch.distributed.recv"
-    moves = True
+    traits = Traits(moves=True, collective=True)
     grad = None
 
     def infer(x, *, source, over):

@@ -8,7 +8,7 @@ from opstep.kernels.collective import gpus
 from opstep.kernels.move.creation import put_all
 from opstep.runtime.device.ranks import Ranks
 from opstep.runtime.ir.faults import NO_FAULTS
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import TensorType, i32
 
 
@@ -19,7 +19,7 @@ class rank(Op):
 
     signature = "rank(*, over: axes = none)"
     source = "torch.distributed.get_rank"
-    by_rank = True
+    traits = Traits(by_rank=True)
     faults = NO_FAULTS
     grad = None
 

@@ -38,7 +38,7 @@ from opstep.kernels.conv.windows import (
     windows,
 )
 from opstep.kernels.rules.pitfalls import CONVOLUTION
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 _LETTERS = ("", "S", "R, S", "T, R, S")
 
@@ -90,7 +90,7 @@ class Convolution(Op):
 
     axes: ClassVar[int]
     faults = CONVOLUTION
-    epilogues = True
+    traits = Traits(epilogues=True)
 
     @classmethod
     def infer(cls, x, w, b, *, stride, padding, dilation, groups):

@@ -28,7 +28,7 @@ from opstep.kernels.rules.pitfalls import LINEAR, MATRIX_PRODUCT
 from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT
 from opstep.runtime.device.cpu import processor
 from opstep.runtime.device.launch import NO_LIMITS, Arg, Held, Launch, Scratch, Tiles
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType
 
 _ROWS = 128  # of the left operand in a block of the result, where not all are
@@ -275,7 +275,7 @@ class matmul(Op):
     source = "torch.matmul and mm and bmm and mv and dot, numpy.dot, ONNX MatMul"
     formula = "y[..., i, j] = sum over k of a[..., i, k] * b[..., k, j]"
     faults = MATRIX_PRODUCT
-    epilogues = True
+    traits = Traits(epilogues=True)
 
     def infer(a, b, *, transpose_a, transpose_b):
         m, left = _matrix(a, transpose_a, 0)
@@ -401,7 +401,7 @@ class linear(Op):
     source = "torch.nn.functional.linear, torch.addmm, ONNX Gemm"
     formula = "y[..., j] = b[j] + sum over k of x[..., k] * w[j, k]"
     faults = LINEAR
-    epilogues = True
+    traits = Traits(epilogues=True)
 
     def infer(x, w, b, *, transpose_w):
         kind = "[in, out]" if transpose_w else "[out, in]"

@@ -23,7 +23,7 @@ from opstep.kernels.pointwise.cuda_elementwise import elementwise, itself
 from opstep.kernels.rules.axes import strides_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.strided import Places
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
 
@@ -294,7 +294,7 @@ class Showing(Op):
     copies them.
     """
 
-    moves = True
+    traits = Traits(moves=True)
 
     @classmethod
     def cpu(cls, x, *ys, **attrs):

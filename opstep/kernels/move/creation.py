@@ -16,7 +16,7 @@ from opstep.kernels.rules.literals import bits_of, check_value
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType
 
 
@@ -28,7 +28,6 @@ def put_all(y: Arg, value: int | float) -> list[Launch]:
 class Creation(Op):
     """Base: no operands; attributes shape and dtype give the type."""
 
-    moves = True
     grad = None
 
     def infer(*, shape, dtype, **attrs):
@@ -46,7 +45,7 @@ def shaped(shape, dtype, at: str = "shape") -> TensorType:
 class Constant(Creation):
     """Base: every element is `value`, an attribute or the op's own."""
 
-    alike = True
+    traits = Traits(alike=True)
     value = 0
 
     @classmethod
@@ -121,7 +120,6 @@ class iota(Creation):
     )
     formula = "start + step*index along axis"
     source = "torch.arange, ONNX Range, XLA Iota"
-    moves = False
 
     def infer(*, shape, axis, start, step, dtype):
         axis_of(axis, len(shape))
@@ -179,7 +177,6 @@ class eye(Creation):
     signature = "eye(*, shape: dims, diagonal: int = 0, dtype: dtype = f32)"
     formula = "1 where column = row + diagonal, else 0"
     source = "torch.eye, ONNX EyeLike"
-    moves = False
 
     def infer(*, shape, diagonal, dtype):
         if len(shape) < 2:
@@ -212,6 +209,7 @@ class extent(Creation):
     signature = "extent(*, of: dims = none, over: axes = none, dtype: dtype = i64)"
     formula = "of[0] * of[1] * ..."
     source = "torch.sym_size, torch.numel, ONNX Size"
+    traits = Traits(moves=True)
 
     def infer(*, of, over, dtype):
         if of is not None and over is not None and not over.is_whole:

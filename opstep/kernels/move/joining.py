@@ -11,7 +11,7 @@ from opstep.kernels.move.copying import Showing, copy_block
 from opstep.kernels.rules.axes import around, axis_of
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 
 class concat(Op):
@@ -19,7 +19,7 @@ class concat(Op):
 
     signature = "concat(xs: T*, *, axis: int = 0)"
     source = "torch.cat, numpy.concatenate, ONNX Concat"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(*xs, axis):
         first = xs[0]
@@ -61,7 +61,7 @@ class stack(Op):
 
     signature = "stack(xs: T*, *, axis: int = 0)"
     source = "torch.stack"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(*xs, axis):
         first = xs[0]

@@ -15,7 +15,7 @@ from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import same
 from opstep.kernels.rules.axes import axes_of, strides_of
 from opstep.runtime.device.launch import Arg, Launch
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.strided import Places
 from opstep.runtime.plan.moving import moved
 
@@ -127,7 +127,7 @@ class roll(Op):
 
     signature = "roll(x: T, *, shifts: ints, axes: ints)"
     source = "torch.roll"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, shifts, axes):
         axes_of(axes, x.rank)
@@ -188,7 +188,7 @@ class tile(Showing):
 class Triangle(Op):
     """Base of tril and triu: matrices in the last two axes, the other triangle zero."""
 
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, diagonal):
         if x.rank < 2:

@@ -7,7 +7,7 @@ import numpy as np
 from opstep.kernels.move.borders import padded
 from opstep.kernels.rules.literals import bits_of, check_value
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
@@ -23,7 +23,7 @@ class pad(Op):
     signature = 'pad(x: T, *, pads: dims, mode: str = "constant", value: number = 0)'
     choices = {"mode": tuple(MODES)}
     source = "torch.nn.functional.pad, ONNX Pad"
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, *, pads, mode, value):
         if mode not in MODES:

@@ -9,15 +9,14 @@ import numpy as np
 from opstep.kernels.move.copying import copy_all
 from opstep.kernels.rules.axes import axes_of, axis_of, volume
 from opstep.runtime.ir.dims import Dim, Expr
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType
 
 
 class Reinterpreting(Op):
     """Base of ops whose result is operand 0's memory; run on its own, such an op copies."""
 
-    moves = True
-    reinterprets = True
+    traits = Traits(moves=True, reinterprets=True)
 
     def cpu(x, y, **attrs):
         if x.size != y.size:
@@ -48,7 +47,7 @@ class stop_gradient(Reinterpreting):
 
     signature = "stop_gradient(x: T)"
     source = "torch.Tensor.detach, jax.lax.stop_gradient"
-    constant = True
+    traits = Traits(moves=True, reinterprets=True, constant=True)
     grad = None
 
     def infer(x):

@@ -11,7 +11,7 @@ import numpy as np
 from opstep.kernels.move.copying import Showing, copy_all, copy_block
 from opstep.kernels.rules.axes import axes_of, axis_of, strides_of
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.strided import Places
 from opstep.runtime.ir.types import TensorType
 
@@ -63,9 +63,8 @@ class slice(Showing):
 class Replacing(Op):
     """Base of ops that give x with the elements that `part` shows replaced by those of `source`."""
 
-    moves = True
+    traits = Traits(moves=True, overwrites=True)
     inplace = (0,)
-    overwrites = True
     part: type[Op]
     words = ""  # for what `part` shows
 

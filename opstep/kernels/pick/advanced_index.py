@@ -18,7 +18,7 @@ from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.literals import check_value
 from opstep.kernels.rules.pitfalls import INDEX
 from opstep.runtime.device.launch import Grid, Launch
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 
 class index(Pick):
@@ -56,7 +56,7 @@ class IndexPut(Op):
     """Base: what `index` selects of x meets `source`."""
 
     inplace = (0,)
-    overwrites = True
+    traits = Traits(overwrites=True)
     outside = lost.index_written
     combine: ClassVar[Callable]
 
@@ -103,7 +103,7 @@ class index_put(IndexPut):
 
     signature = "index_put(x: T, source: T, indices: X*, *, axes: ints = none)"
     source = "torch.index_put, torch.index_copy and index_fill, numpy's x[i, j] = source"
-    moves = True
+    traits = Traits(moves=True, overwrites=True)
     combine = staticmethod(replace_element)
 
 

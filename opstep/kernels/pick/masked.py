@@ -16,7 +16,7 @@ from opstep.kernels.rules.literals import nowhere
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.faults import Faults, Rule, all_elements
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import boolean, f32, f64, i64
 
 CHUNK = 1024  # elements of the mask that are counted together
@@ -39,7 +39,7 @@ class masked_scatter(Op):
             lambda x, mask, source: (None, bool(mask.sum() > source.size), None),
         ),
     )
-    moves = True
+    traits = Traits(moves=True)
 
     def infer(x, mask, source):
         want_shape(mask, x, 1)

@@ -12,7 +12,7 @@ from opstep.kernels.pick.reach import axes_in_parts, by_parts, parts
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.literals import check_value
 from opstep.kernels.rules.pitfalls import GATHER_ND
-from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.op import Mismatch, Traits
 
 
 class gather_nd(Pick):
@@ -64,7 +64,7 @@ class scatter_nd(ScatterParts):
 
     signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
     source = "torch.index_put, ONNX ScatterND"
-    moves = True
+    traits = Traits(moves=True, overwrites=True)
     combine = staticmethod(replace_element)
 
 

@@ -28,7 +28,7 @@ from opstep.kernels.pick.reach import Index, Reach, joined, read_at, strides_of,
 from opstep.kernels.rules.literals import bits_of, nowhere
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Launch, Scratch, thread_a_unit
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import i64
 
 _NOWHERE = -(1 << 62)  # the position of a place that does not exist, also if x's size is added
@@ -156,8 +156,7 @@ class Pick(Op):
     the attributes `reach` makes what kernels take, and `places` the positions.
     """
 
-    picks = True
-    moves = True
+    traits = Traits(picks=True, moves=True)
     reach: ClassVar[Callable[..., Reach]]
     places: ClassVar[Callable[..., np.ndarray]]
 
@@ -180,7 +179,7 @@ class Put(Op):
     """
 
     inplace = (0,)
-    overwrites = True
+    traits = Traits(overwrites=True)
     reach: ClassVar[Callable[..., Reach]]
     places: ClassVar[Callable[..., np.ndarray]]
     combine: ClassVar[Callable]

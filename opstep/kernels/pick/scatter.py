@@ -12,7 +12,7 @@ import numpy as np
 from opstep.kernels.pick.picking import Put, add_elements, put, replace_element
 from opstep.kernels.pick.reach import aligned, check_aligned, elements, written_at
 from opstep.kernels.rules import indices as lost
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 
 
 class Scatter(Put):
@@ -38,7 +38,7 @@ class scatter(Scatter):
 
     signature = "scatter(x: T, index: X, source: T, *, axis: int = 0)"
     source = "torch.scatter, ONNX ScatterElements"
-    moves = True
+    traits = Traits(moves=True, overwrites=True)
     combine = staticmethod(replace_element)
 
 

@@ -17,7 +17,7 @@ from opstep.kernels.pointwise.broadcast import broadcast_shape
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.loops import looped
 from opstep.runtime.device.launch import Clamp
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import DTYPES, boolean, f32, f64
 from opstep.runtime.transforms.builder import Builder, Var
 
@@ -41,7 +41,7 @@ class Elementwise(Op):
     behind these, in the order declared.
     """
 
-    as_stored = True
+    traits = Traits(as_stored=True)
     alone: tuple[str, ...] = ()  # element types in which compilers make no vectors of `scalar`
 
     def __init_subclass__(cls, **kwargs):

@@ -71,7 +71,7 @@ def _parts(member: Member, stored: Sequence[DType], on_gpu: bool) -> _Parts:
     types = [TensorType(t, ()) for t in seen]
     f, numbers = op.element(*types, **attrs)
     result = computed(member.result)
-    if on_gpu and len(types) == 1 and not op.moves:
+    if on_gpu and len(types) == 1 and not op.traits.moves:
         y = Arg(TensorType(result, ()), 1, member.result)
         f = faster(f, Arg(types[0], 0), y)
     before = tuple(tuple(conversions(a, b, on_gpu)) for a, b in zip(stored, seen, strict=True))
@@ -83,7 +83,7 @@ def _parts(member: Member, stored: Sequence[DType], on_gpu: bool) -> _Parts:
         after = [number_type(member.result)]
     floating = [computed(t) for t in (*seen, result) if t.is_float]
     dtype = floating[0] if floating else seen[0]
-    hides = on_gpu and not op.moves and seen[0].is_float
+    hides = on_gpu and not op.traits.moves and seen[0].is_float
     if hides and f in _EXACT:
         f, hides = _EXACT[f], False
     return _Parts(f, before, tuple(map(repr, numbers)), tuple(after), dtype, hides)

@@ -13,7 +13,7 @@ from opstep.kernels.rules.pitfalls import OVERFLOW
 from opstep.runtime.device.convert import conversion, plain
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
 from opstep.runtime.ir.faults import Faults, Rule
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType, f32
 
 
@@ -27,7 +27,7 @@ class where(Op):
     signature = "where(cond: B, a: T, b: T)"
     formula = "a if cond else b"
     source = "torch.where, torch.Tensor.masked_fill, ONNX Where"
-    moves = True
+    traits = Traits(moves=True)
     inplace = (1, 2)
     oracle = np.where
 
@@ -67,7 +67,7 @@ class cast(Op):
     signature = "cast(x: T, *, dtype: dtype)"
     source = "torch.Tensor.to, numpy.astype, ONNX Cast"
     faults = OVERFLOW
-    moves = True
+    traits = Traits(moves=True)
 
     def element(x, *, dtype):
         return same, []
@@ -113,7 +113,7 @@ class bitcast(Op):
 
     signature = "bitcast(x: T, *, dtype: dtype)"
     source = "torch.Tensor.view(dtype), numpy.ndarray.view, ONNX BitCast"
-    bits = True
+    traits = Traits(bits=True)
     grad = None
     faults = Faults(
         _same_bytes,
@@ -166,7 +166,7 @@ class identity(Op):
     signature = "identity(x: T)"
     formula = "x"
     source = "torch.clone, torch.Tensor.contiguous and detach, ONNX Identity"
-    moves = True
+    traits = Traits(moves=True)
     inplace = (0,)
 
     def element(x):

@@ -24,6 +24,7 @@ from opstep.kernels.rules.pitfalls import LOGARITHM, OUT_OF_DOMAIN, OVERFLOW, WA
 from opstep.kernels.rules.relations import elementwise
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
+from opstep.runtime.ir.op import Traits
 
 
 class pow(Binary):
@@ -251,7 +252,7 @@ class _Wave(Unary):
     """sin and cos: the vectorised body for the arguments of daily life, the C library's far out."""
 
     faults = WAVE
-    as_stored = False
+    traits = Traits()  # far out, halves are computed in f32 by the C library
 
     @classmethod
     def cpu(cls, x, y):

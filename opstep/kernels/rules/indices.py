@@ -1,5 +1,5 @@
-"""Indices that do not exist, for `Op.outside`: elements of the result that they were meant for, or
-one true where they were meant to be written, or to be summed.
+"""Indices that do not exist, for `outside` of an op: elements of the result that they were meant
+for, or one true where they were meant to be written, or to be summed.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from opstep.kernels.move.creation import iota
 from opstep.kernels.reduce import reduce as reductions
 from opstep.kernels.rules.axes import axis_of
 from opstep.runtime.ir.graph import Apply, Name, Return
+from opstep.runtime.ir.interfaces import per_channel_of
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import DType, TensorType, f32, f64
 from opstep.runtime.ir.verified import Application, VerifiedGraph
@@ -226,7 +227,7 @@ class _Reader:
             return self._place(result, **application.attrs)
         if op.name in PICKS:
             return self._picked(op, result, *operands, application.attrs)
-        if op.reinterprets:
+        if op.traits.reinterprets:
             return self._seen(operands[0], result)
         if op in FOLDS:
             axes = reductions.reduced_axes(seen[0], application.attrs["axes"])
@@ -235,7 +236,7 @@ class _Reader:
             return self._add(_Node(result, Folded(op, tuple(sorted(axes))), operands))
         attrs = dict(application.attrs)
         scalars = [TensorType(op.computed(t.dtype), ()) for t in seen]
-        if op.element is None or op.per_channel or op.element(*scalars, **attrs) is None:
+        if op.element is None or per_channel_of(op) or op.element(*scalars, **attrs) is None:
             raise Unfit(f"{op.name} is not computed element by element")
         member = Member(op, (), tuple(t.dtype for t in seen), result.dtype, tuple(attrs.items()))
         return self._member(member, result, operands)

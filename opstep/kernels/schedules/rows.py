@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from opstep.runtime.device.launch import Arg, Grid, Launch
+from opstep.runtime.ir.op import Traits
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.composite import Composite
 
@@ -19,7 +20,7 @@ class RowComposite(Composite):
     """
 
     exact_on = ("cpu",)
-    as_stored = True
+    traits = Traits(as_stored=True)
 
     @classmethod
     def cpu(cls, *args: Arg | None, **attrs) -> list[Launch]:

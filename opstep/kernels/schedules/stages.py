@@ -151,7 +151,7 @@ def _with_sums(
 
 def _sum_of(made: dict, name: str, rows: set) -> tuple[str, Any] | None:
     """The term of a result that is a sum over all rows along which others are folded."""
-    while name in made and (made[name][1].op.reinterprets or made[name][1].op is cast):
+    while name in made and (made[name][1].op.traits.reinterprets or made[name][1].op is cast):
         (name,) = _names(made[name][0])
     if name not in made or made[name][1].op is not reductions.sum:
         return None

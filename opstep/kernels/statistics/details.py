@@ -20,8 +20,9 @@ from opstep.kernels.statistics.keys import as_sort_keys, key_of
 from opstep.runtime.device.builtin import float_to_bits, offset
 from opstep.runtime.device.flagging import INFINITY
 from opstep.runtime.device.launch import Launch, Scratch
-from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.op import AttrSpec, OperandSpec, Traits
 from opstep.runtime.ir.types import DType, TensorType, i32, i64, u8
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.statistics import BINS, LOWEST
 
 PERCENTS = (1, 50, 99)
@@ -42,14 +43,12 @@ _X = OperandSpec("x", "T", "T", False, False)
 _ENABLED = OperandSpec("enabled", "I", "I", False, False)
 
 
-class Detail(Op):
+class Detail(PlanOp):
     """Words about `x`, taken where `enabled` is not 0."""
 
     operands = (_X, _ENABLED)
     results = ("words",)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
 
 class quantiles(Detail):

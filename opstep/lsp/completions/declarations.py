@@ -92,7 +92,7 @@ def propose_initialiser(out: Proposals) -> None:
         number = "0.0" if declared is not None and declared.dtype.is_float else "0"
         out.add(number, Kind.Value, "filled with a number", snippet=f"${{1:{number}}}", rank=1)
     for op in catalogue().values():
-        if isinstance(op, Graph) or op.host or not _makes(op, declared):
+        if isinstance(op, Graph) or op.traits.host or not _makes(op, declared):
             continue
         out.call(
             op.name,

@@ -39,7 +39,7 @@ def text(project: Project, found: Occurrence) -> str:
     if op is None:
         return f"{code(found.mark.owner)} takes no attributes." if found.mark.owner else ""
     spec = next((a for a in op.attrs if a.name == found.name), None)
-    if op.foreign:
+    if op.traits.foreign:
         return f"An argument of {code(op.name)}, by the name that it has there."
     if spec is None:
         has = ", ".join(code(a.name) for a in op.attrs)

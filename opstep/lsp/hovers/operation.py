@@ -38,7 +38,7 @@ def declaration(op: type[Op]) -> str:
 
 def _notes(op: type[Op]) -> str:
     has = "has a gradient rule" if getattr(op, "grad", None) is not None else "has no gradient"
-    moves = ", moves elements bit for bit" if op.moves else ""
+    moves = ", moves elements bit for bit" if op.traits.moves else ""
     return paragraphs([prose(family_notes(op)), f"*Family {op.family}, {has}{moves}.*"])
 
 

@@ -162,7 +162,7 @@ def definition_point(activation: Activation, value: int) -> float:
     for k, point in enumerate(activation.points.points):
         step = activation.plan.steps[point.step] if point.step >= 0 else None
         if step is not None and value in step.results:
-            return k + 0.5 if step.op.host else k
+            return k + 0.5 if step.op.traits.host else k
     return -1
 
 

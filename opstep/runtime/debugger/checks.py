@@ -131,7 +131,7 @@ class Checks:
             return self._after_control(machine.history.delivered())
         activation, point = passed
         step = activation.plan.steps[point.step]
-        if step.op.host:
+        if step.op.traits.host:
             return None
         found = [(v, activation.env[v][1]) for v in step.results if v in activation.env]
         plan = activation.plan

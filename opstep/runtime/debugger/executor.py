@@ -188,7 +188,7 @@ class Executor:
         and then for the working memory, its offset there.
         """
         nodes = self._results(producer, names)
-        if producer.op.reinterprets:
+        if producer.op.traits.reinterprets:
             self._view(producer)
             return
         self._execute(producer, nodes, stream, slots)
@@ -289,7 +289,7 @@ class Executor:
         addresses += [0] * (len(step.operand_types) - len(addresses))
         addresses += [n.address for n in nodes]
         bound = self.device.bind(step.launches, addresses, scratch)
-        for call in bound if step.op.foreign or is_joined(step) else ():
+        for call in bound if step.op.traits.foreign or is_joined(step) else ():
             if isinstance(call, BoundCall):  # and no kernel of ours
                 call.located = partial(error_in, producer.plan, step)
         return bound
@@ -374,7 +374,7 @@ class Executor:
         self.settle()
 
     def _recompute(self, producer: Producer) -> None:
-        if producer.op.reinterprets:
+        if producer.op.traits.reinterprets:
             self._view(producer)
             return
         # those that are still there keep their bytes: work under way may read them

@@ -213,7 +213,7 @@ class Machine(Generic[H]):
     def _advance(self, activation: Activation, k: int) -> None:
         history, point = self.history, activation.points[k]
         if point.kind == OP:
-            if activation.plan.steps[point.step].op.host:
+            if activation.plan.steps[point.step].op.traits.host:
                 history.log.append((activation, k))
                 try:
                     self._enter(activation, k, point)

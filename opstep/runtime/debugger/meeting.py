@@ -67,7 +67,7 @@ class Meeting:
     def _computed(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
         op: Any = self.step.op
         attrs = self.step.attrs
-        if not op.collective:
+        if not op.traits.collective:
             return [np.array(k, np.int32) for k in range(attrs["over"].size)]
         if self.sends >= 0:
             return [np.array(arrays[self.sends])] * len(arrays)

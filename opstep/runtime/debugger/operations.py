@@ -212,7 +212,7 @@ class Operations:
     def _begin(self, activation: Activation, point: Point) -> _Begun | None:
         """An op whose launches are run one at a time; None where there is only one."""
         plan, step = activation.plan, activation.plan.steps[point.step]
-        if step.op.host or step.op.family == "internal" or len(step.launches or ()) < 2:
+        if step.op.traits.host or step.op.family == "internal" or len(step.launches or ()) < 2:
             return None
         operands = self.operands(activation, step)
         if (activation.points.key(step), operands) in self.history.memo:

@@ -58,10 +58,10 @@ class Points:
         ]
         self.named = dict(self.initial_tensors)  # and as its updates, and what it calls, leave them
         for step in plan.steps:
-            for v in step.changed if step.op.host else step.results:
-                if not step.op.reinterprets and kinds[plan.values[v].buffer] == "param":
+            for v in step.changed if step.op.traits.host else step.results:
+                if not step.op.traits.reinterprets and kinds[plan.values[v].buffer] == "param":
                     self.named[v] = plan.buffers[plan.values[v].buffer].name
-        self.calls = any(step.op.host for step in plan.steps)  # has control flow
+        self.calls = any(step.op.traits.host for step in plan.steps)  # has control flow
         self._depths = [0]
         for frame in plan.frames[1:]:
             self._depths.append(self._depths[frame.parent] + 1)
@@ -186,4 +186,4 @@ class Points:
 
 
 def _is_view(plan: Plan, step: int) -> bool:
-    return plan.steps[step].op.reinterprets
+    return plan.steps[step].op.traits.reinterprets

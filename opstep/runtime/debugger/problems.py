@@ -46,7 +46,7 @@ def unwritten(executor: Executor, producer: Producer) -> list[Unwritten]:
     over memory that holds other bits: what differs then, nobody wrote.
     """
     step, results = producer.step, producer.results
-    if not step.launches or step.op.reinterprets or isinstance(producer, MetProducer):
+    if not step.launches or step.op.traits.reinterprets or isinstance(producer, MetProducer):
         return []
     values = producer.plan.values
     read = {values[v].buffer for v in step.operands if v is not None}

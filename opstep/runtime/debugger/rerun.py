@@ -38,7 +38,7 @@ def on_device(executor: Executor, producer: Producer) -> Rerun:
         try:
             return run_over(executor, producer, operands, lambda node: 0)
         except OpstepError:
-            if not producer.op.foreign:
+            if not producer.op.traits.foreign:
                 raise
             # it is not defined for these, which says nothing of where its results come from
             shapes: list[Any] = [n.type.shape for n in producer.results]

@@ -134,7 +134,7 @@ class Binding:
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         launches = step.launches[1:] if self._is_there(step) else step.launches
         bound = self.device.bind(launches, [*operands, *results], workspace)
-        for call in bound if step.op.foreign or is_joined(step) else ():
+        for call in bound if step.op.traits.foreign or is_joined(step) else ():
             if isinstance(call, BoundCall):  # and no kernel of ours
                 call.located = partial(error_in, self.plan, step)
                 if is_shared(step.op, step.attrs):
@@ -145,7 +145,7 @@ class Binding:
         """Whether it overwrites what stands in its result's buffer, so that nothing is copied
         first; not where it launches nothing else.
         """
-        if not step.op.overwrites or len(step.launches) < 2 or self._converts(step):
+        if not step.op.traits.overwrites or len(step.launches) < 2 or self._converts(step):
             return False
         whole, (result,) = step.operands[0], step.results
         values = self.plan.values

@@ -201,9 +201,9 @@ def _leaving(plan: Plan) -> set[int]:
     for step in reversed(plan.steps):
         operands = [v for v in step.operands if v is not None]
         leaves = bool(found.intersection(step.results))
-        if step.op is update or step.op.host or (leaves and not _is_looked_at(step)):
+        if step.op is update or step.op.traits.host or (leaves and not _is_looked_at(step)):
             found.update(operands)
-        elif leaves and step.op.overwrites and not step.op.may_fault():
+        elif leaves and step.op.traits.overwrites and not step.op.may_fault():
             buffer = values[operands[0]].buffer
             if buffer != values[step.results[0]].buffer:
                 continue
@@ -234,7 +234,7 @@ def _staying(plan: Plan) -> set[int]:
     """Values whose memory is theirs until the plan has run."""
     found = set(plan.outputs) | _updates(plan)
     for step in reversed(plan.steps):
-        if step.op.reinterprets and step.results[0] in found:
+        if step.op.traits.reinterprets and step.results[0] in found:
             found.update(v for v in step.operands if v is not None)
     return found
 

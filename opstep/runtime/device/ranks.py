@@ -211,7 +211,9 @@ class JoinedCall(NamedTuple):
 
 def is_joined(step: Step) -> bool:
     """Whether other ranks have a part in it."""
-    return is_shared(step.op, step.attrs) or (step.op.by_rank and step.attrs["over"].size > 1)
+    return is_shared(step.op, step.attrs) or (
+        step.op.traits.by_rank and step.attrs["over"].size > 1
+    )
 
 
 def may_agree(plan: Plan) -> bool:
@@ -220,8 +222,8 @@ def may_agree(plan: Plan) -> bool:
     """
     return (
         rank_here() is not None
-        and any(s.op.host or is_shared(s.op, s.attrs) for s in plan.steps)
-        and any(s.op.host or s.op is assert_ for s in plan.steps)
+        and any(s.op.traits.host or is_shared(s.op, s.attrs) for s in plan.steps)
+        and any(s.op.traits.host or s.op is assert_ for s in plan.steps)
     )
 
 

@@ -68,7 +68,9 @@ class Applier:
                 if None in types and len(reporter.diagnostics) == reported:
                     self.unknown.add(key)
                 return None
-            if found.op.foreign if found.op else s.attrs:  # its results' types are its own; or
+            if (
+                found.op.traits.foreign if found.op else s.attrs
+            ):  # its results' types are its own; or
                 return found  # a call with attributes, which has none: each is reported
             self.cache[key] = found
         return found
@@ -187,7 +189,7 @@ class Applier:
                 message = f"attribute {name} is given twice"
                 reporter.error(source, a.name.span, message, "", (note,))
                 good = False
-            elif name not in declared and not op.foreign:
+            elif name not in declared and not op.traits.foreign:
                 message = f"{op.name} has no attribute {name}"
                 reporter.error(source, a.name.span, message, _attr_hint(op, name, reporter))
                 good = False

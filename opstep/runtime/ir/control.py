@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from opstep.runtime.ir.calls import amount, literal_fault, resolve_call
 from opstep.runtime.ir.graph import Graph
-from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved
+from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, Traits
 from opstep.runtime.ir.types import DType, TensorType, boolean, i32, i64
 
 Types = Sequence[TensorType | int | float]
@@ -40,7 +40,7 @@ class Control(Op):
     its operands on. Where no call follows these are the results.
     """
 
-    host = True
+    traits = Traits(host=True)
     selects: ClassVar[bool] = True  # the first operand decides which graph is called
     results: ClassVar[tuple[str, ...]] = ("y...",)
     infer = None

@@ -79,4 +79,4 @@ def _initialisation(d: Declaration, op: type[Op], attributes: dict[str, Any]) ->
 
 def _needs_nothing(op: type[Op]) -> bool:
     """Whether an op can be applied to no operands at all."""
-    return not (op.host or op.by_rank) and all(o.optional for o in op.operands)
+    return not (op.traits.host or op.traits.by_rank) and all(o.optional for o in op.operands)

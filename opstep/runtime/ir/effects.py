@@ -12,7 +12,7 @@ from opstep.runtime.ir.verified import Application, Verified
 
 def is_shared(op: type[Op] | None, attrs: Mapping[str, Any]) -> bool:
     """Whether other ranks have a part in an op: it is done once, in its order."""
-    return op is not None and op.collective and attrs["over"].size > 1
+    return op is not None and op.traits.collective and attrs["over"].size > 1
 
 
 class Effects(NamedTuple):
@@ -42,7 +42,7 @@ def callees(application: Application | None) -> tuple[str, ...]:
         return ()
     if application.graph is not None:
         return (application.graph.name.text,)
-    host = application.op is not None and application.op.host
+    host = application.op is not None and application.op.traits.host
     return called_graphs(application.attrs) if host else ()
 
 

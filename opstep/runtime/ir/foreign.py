@@ -16,7 +16,7 @@ from typing import Any
 
 from opstep.runtime.ir.dims import symbol
 from opstep.runtime.ir.graph import Apply, Literal
-from opstep.runtime.ir.op import Mismatch, Op, OperandSpec, Ref, Resolved
+from opstep.runtime.ir.op import Mismatch, Op, OperandSpec, Ref, Resolved, Traits
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 LIBRARIES = {"torch": "PyTorch"}  # first parts of names, and what people call them
@@ -28,7 +28,7 @@ class Foreign(Op):
 
     operands = (OperandSpec("x", "T", "T", False, True),)
     family = "foreign"
-    foreign = True
+    traits = Traits(foreign=True)
     grad = None
 
     def oracle(*operands: Any, **attrs: Any) -> Any:

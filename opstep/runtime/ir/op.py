@@ -73,7 +73,36 @@ class AttrSpec(NamedTuple):
     default: Any
 
 
-class Op:
+class Traits(NamedTuple):
+    """Yes-or-no facts of an op. A class that sets them repeats those of its bases."""
+
+    moves: bool = False  # moves elements and never computes with them: any dtype, bit for bit
+    bits: bool = False  # of any dtype, as they are; its oracle takes them in that dtype
+    as_stored: bool = False  # its kernels for the CPU convert halves as they read and write
+    reinterprets: bool = False  # the result is operand 0's memory under another shape
+    picks: bool = False  # it reads of operand 0 only what it gives
+    # Its first launch copies operand 0 to the result: not needed where that took over the buffer.
+    overwrites: bool = False
+    alike: bool = False  # all elements of its result are the same, whatever its shape
+    constant: bool = False  # its results count as constants, whatever they are made of
+    host: bool = False  # control flow: the interpreter runs it, no kernel does
+    collective: bool = False  # a group of ranks computes it together, in one order
+    by_rank: bool = False  # its result depends on the rank
+    foreign: bool = False  # another library computes it: see `ir.foreign`
+    epilogues: bool = False  # kernels may compute others of its result (`plan.epilogues`)
+
+
+class Signed:
+    """An op's name, operands and attributes, read from its signature."""
+
+    signature: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    operands: ClassVar[tuple[OperandSpec, ...]] = ()
+    attrs: ClassVar[tuple[AttrSpec, ...]] = ()
+    family: ClassVar[str] = ""  # the module of the declaration
+
+
+class Op(Signed):
     """Base of all declarations. See the module's text for the signature.
 
     A declaration has, each as a plain function (no `self`; the base makes them static):
@@ -91,59 +120,24 @@ class Op:
       None; or ``grad = None`` where there is none.
     - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
     - ``element(*types, **attrs)``: where each element of the result is computed of one of each
-      operand, the function of scalars that does it and the numbers that it takes behind them; None
-      where it is better not joined with others (`plan.fusing`). Operands broadcast, but for those
-      that are `per_channel`: they have an element for each place along axis 1 of the result.
+      operand, the function of scalars that does it and the numbers that it takes after them; None
+      where it is better not joined with others (`plan.fusing`). Operands broadcast.
     - ``shows(x, **attrs)``: where an op of one operand only moves elements, for each result which
       elements of x it has, `Places` of those given; may raise `Untellable` (`plan.moving`).
-    - ``outside(operands, shape, **attrs)``: where an op takes indices, a mask of the elements of a
-      result of that shape, or of the whole, that an index which does not exist was meant for.
     - ``faults``: what makes a NaN or an infinity of finite operands, see `ir.faults`; `NO_FAULTS`
       where nothing does.
+
+    Parts that few ops have, and one pass asks for, stand in `ir.interfaces`.
     """
 
-    signature: ClassVar[str] = ""
-    name: ClassVar[str] = ""
-    operands: ClassVar[tuple[OperandSpec, ...]] = ()
-    attrs: ClassVar[tuple[AttrSpec, ...]] = ()
-    family: ClassVar[str] = ""
-
     results: ClassVar[tuple[str, ...]] = ("y",)  # their names, for the docs
-    moves: ClassVar[bool] = (
-        False  # moves elements and never computes with them: any dtype, bit for bit
-    )
-    bits: ClassVar[bool] = False  # of any dtype, as they are; its oracle takes them in that dtype
-    # Its kernels for the CPU convert halves themselves, as they read and write.
-    as_stored: ClassVar[bool] = False
-    reinterprets: ClassVar[bool] = False  # the result is operand 0's memory under another shape
-    inplace: ClassVar[
-        tuple[int, ...]
-    ] = ()  # operands whose buffer a result of equal type may take over
-    picks: ClassVar[bool] = False  # it reads of operand 0 only what it gives
-    # Its first launch copies operand 0 to the result: not needed where that took over the buffer.
-    overwrites: ClassVar[bool] = False
-    alike: ClassVar[bool] = False  # all elements of its result are the same, whatever its shape
-    constant: ClassVar[bool] = False  # its results count as constants, whatever they are made of
-    host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
-    collective: ClassVar[bool] = False  # a group of ranks computes it together, in one order
-    by_rank: ClassVar[bool] = False  # what it gives depends on the rank
-    foreign: ClassVar[bool] = False  # another library computes it: see `ir.foreign`
+    traits: ClassVar[Traits] = Traits()
+    inplace: ClassVar[tuple[int, ...]] = ()  # operands whose buffer an equal result may take over
     formula: ClassVar[str] = ""  # for the docs, in plain text
     source: ClassVar[str] = ""  # where a formula comes from
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # the words that a str attribute can be
-    epilogues: ClassVar[bool] = False  # kernels may compute others of its result (`plan.epilogues`)
-    lays_out: ClassVar[Any] = (
-        None  # of an op with kernels for channels last (`plan.layouts`): takes
-    )
-    # operands' types, says whether others turn images for themselves
-    views: ClassVar[int] = (
-        0  # operands, the first, that kernels can read by strides (`plan.viewing`)
-    )
-    is_taken: ClassVar[Any] = None  # of a plan's own: takes what `cuda` does, says if kernels can
     faults: ClassVar[Faults] = UNKNOWN
-    outside: ClassVar[Any] = None
     element: ClassVar[Any] = None
-    per_channel: ClassVar[tuple[int, ...]] = ()
     shows: ClassVar[Any] = None
 
     infer: ClassVar[Any]
@@ -155,19 +149,7 @@ class Op:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        for key in (
-            "infer",
-            "oracle",
-            "cpu",
-            "cuda",
-            "vendor",
-            "grad",
-            "flops",
-            "scalar",
-            "outside",
-            "element",
-            "shows",
-        ):
+        for key in _FUNCTIONS:
             function = cls.__dict__.get(key)
             if callable(function) and not isinstance(function, (staticmethod, classmethod)):
                 setattr(cls, key, staticmethod(function))
@@ -181,17 +163,25 @@ class Op:
     @classmethod
     def may_fault(cls) -> bool:
         """Whether a result may have NaNs or infinities though all operands are finite."""
-        return not cls.moves and not cls.reinterprets and cls.faults is not NO_FAULTS
+        moved = cls.traits.moves or cls.traits.reinterprets
+        return not moved and cls.faults is not NO_FAULTS
 
     @classmethod
     def computed(cls, dtype: DType) -> DType:
-        """What kernels see an operand of this type as: halves are computed with in f32."""
-        return f32 if dtype.is_half and not (cls.moves or cls.bits) else dtype
+        """The type in which kernels see an operand of this one: halves are computed with in f32."""
+        return f32 if dtype.is_half and not (cls.traits.moves or cls.traits.bits) else dtype
 
     @staticmethod
     def flops(*types, **attrs) -> Dim:
         """Arithmetic operations of one execution; zero for ops that only move data."""
         return 0
+
+
+# What a declaration may give as a plain function.
+_FUNCTIONS = (
+    *("infer", "oracle", "cpu", "cuda", "vendor", "grad", "flops", "scalar", "element", "shows"),
+    *("outside", "lays_out"),
+)
 
 
 _OPERAND = re.compile(r"(\w+): ([TNFIBX])(\d?)([?*]?)$")

@@ -130,11 +130,11 @@ class _Search:
         self, producer: Producer, k: int, mask: np.ndarray, operands, first: bool
     ) -> Iterator[tuple[int, np.ndarray]]:
         step = producer.step
-        if step.op.family == "internal" or step.op.reinterprets:
+        if step.op.family == "internal" or step.op.traits.reinterprets:
             yield 0, mask.reshape(operands[0].shape)
             return
         moves = None
-        if step.op.moves and not first:
+        if step.op.traits.moves and not first:
             moves = moved(step, operands, k, mask.astype(np.uint8), True)
             yield from ((j, marked != 0) for j, marked in (moves or {}).items())
         results = [self.executor.array(r) for r in producer.results]

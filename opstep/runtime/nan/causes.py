@@ -17,6 +17,7 @@ import numpy as np
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.ir.faults import Site, all_elements
+from opstep.runtime.ir.interfaces import outside_of
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import moved
 from opstep.runtime.nan.verdict import Element
@@ -65,7 +66,7 @@ class _Search:
                 continue
             seen.add((id(at.node), at.place))
             telling = at.zero or at.node.type.dtype.is_integer
-            telling = telling or at.node.producer.op.outside is not None
+            telling = telling or outside_of(at.node.producer.op) is not None
             for one in self.losses_of(at.node) if telling else ():
                 there = one.mask if one.mask.shape != at.node.type.shape else one.mask[at.place]
                 if bool(np.all(there)) and (one.kind != "underflow" or at.zero):
@@ -108,7 +109,7 @@ class _Search:
     def _parts(self, producer: Producer, at: _At, operands) -> Iterator[tuple[int, np.ndarray]]:
         """By operand a mask of the elements that count; none of those that are too many."""
         step = producer.step
-        if step.op.family == "internal" or step.op.reinterprets:
+        if step.op.family == "internal" or step.op.traits.reinterprets:
             mask = np.zeros(self.executor.array(at.node).shape, bool)
             mask[at.place] = True
             yield 0, mask.reshape(operands[0].shape)
@@ -116,7 +117,7 @@ class _Search:
         results = [self.executor.array(r) for r in producer.results]
         bits = np.zeros(results[at.node.index].shape, np.uint8)
         bits[at.place] = 1
-        if step.op.moves and (found := moved(step, operands, at.node.index, bits, True)):
+        if step.op.traits.moves and (found := moved(step, operands, at.node.index, bits, True)):
             yield from ((j, marked != 0) for j, marked in found.items())
             return
         site = Site(at.place, at.node.index, operands, results, step.attrs)

@@ -46,7 +46,7 @@ def of_infinities(executor: Executor, producer: Producer, own: np.ndarray) -> np
         if operand is None or maker is None or operand.type.shape != own.shape:
             continue
         array = executor.array(operand)
-        if array.dtype.kind in "iub" or maker.op.host or not (own & (array == 0)).any():
+        if array.dtype.kind in "iub" or maker.op.traits.host or not (own & (array == 0)).any():
             continue
         operands = [None if o is None else executor.array(o) for o in maker.operands]
         odd = odd_elements(operands, np.isinf)
@@ -148,7 +148,7 @@ class Ways(NamedTuple):
 
 def _moves(node: Node) -> bool:
     producer = node.producer
-    return producer is not None and (producer.op.moves or producer.op.reinterprets)
+    return producer is not None and (producer.op.traits.moves or producer.op.traits.reinterprets)
 
 
 def _sums_products(node: Node) -> bool:

@@ -66,7 +66,7 @@ class Reach:
         operands = [None if o is None else array(o) for o in producer.operands]
         if self.only.get(id(node)):
             odd = odd_elements(operands, bad)
-            if len(odd) == 1 or not producer.op.moves:
+            if len(odd) == 1 or not producer.op.traits.moves:
                 bits = np.bitwise_or.reduce(wanted, axis=None)
                 found = {j: np.where(m, bits, 0).astype(np.uint8) for j, m in odd.items()}
                 self._arrive(producer, node, found)
@@ -165,7 +165,7 @@ def _passed_on(
     executor: Executor, producer: Producer, masks: Mapping[int, np.ndarray], found: Fate
 ) -> list[tuple[Node, np.ndarray]]:
     """Results that have elements which are bad for those of the masks."""
-    if producer.op.reinterprets:
+    if producer.op.traits.reinterprets:
         (source,), (node,) = producer.operands[:1], producer.results
         return [(node, masks[id(source)].reshape(executor.array(node).shape))]
     operands = [None if o is None else executor.array(o) for o in producer.operands]

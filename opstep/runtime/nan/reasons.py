@@ -48,7 +48,7 @@ def reason(step: Step, site: Site, parts: Parts) -> Reason:
     exact = computed(step, site, parts, np.float64, arithmetic)
     if not text and exact is not None:
         text = arithmetic.reason(exact)
-    if step.op.moves and exact is not None and len(parts) == 1 and parts[0].size == 1:
+    if step.op.traits.moves and exact is not None and len(parts) == 1 and parts[0].size == 1:
         exact = parts[0].item()  # its oracle, a cast's, rounds
     text = text or _by_size(step, site, parts, value, exact)
     return Reason(text, masks, None if exact is None else float(exact))

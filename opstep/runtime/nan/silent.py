@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.runtime.ir.interfaces import outside_of
 from opstep.runtime.ir.types import dtype_of
 from opstep.runtime.nan.arithmetic import Arithmetic
 from opstep.runtime.plan.plan import Step
@@ -33,8 +34,8 @@ def silent_losses(
 ) -> list[SilentLoss]:  # fmt: skip
     """What result k lost, of these kinds."""
     found = []
-    if "index" in kinds and step.op.outside is not None:
-        mask = np.asarray(step.op.outside(operands, results[k].shape, **step.attrs))
+    if "index" in kinds and outside_of(step.op) is not None:
+        mask = np.asarray(outside_of(step.op)(operands, results[k].shape, **step.attrs))
         found.append(SilentLoss("index", "an index that does not exist", mask))
     if results[k].dtype.kind != "b" and ("overflow" in kinds or "underflow" in kinds):
         exact = exact_result(step, operands, k, results[k])
@@ -53,7 +54,7 @@ def _compared(
         limits = np.iinfo(result.dtype)
         beyond = (exact > limits.max) | (exact < limits.min)
         t = next(iter(step.operand_types), None)
-        clips = step.op.moves and t is not None and t.dtype.is_float
+        clips = step.op.traits.moves and t is not None and t.dtype.is_float
         text = f"beyond what {dtype.name} holds" if clips else f"{dtype.name} wraps"
         divided = ~np.isfinite(exact) & _of_zero(operands, exact.shape)
         found.append(SilentLoss("overflow", text, beyond & ~divided))
@@ -77,7 +78,7 @@ def _on_the_way(
     step: Step, operands, exact: np.ndarray, result: np.ndarray, kinds: Collection[str]
 ) -> list[SilentLoss]:
     """Numbers that are altogether wrong, because something in between was too large or became 0."""
-    if result.dtype.kind in "iu" or step.op.moves:
+    if result.dtype.kind in "iu" or step.op.traits.moves:
         return []
     wrong = wrong_elements(exact, result)
     if not wrong.any():
@@ -113,9 +114,9 @@ def exact_result(
     there = [a for a in operands if a is not None]
     if op.family == "creation" and result.size <= COMPUTED:
         return _counted(step)
-    if not there or op.bits or sum(a.size for a in there) > most:
+    if not there or op.traits.bits or sum(a.size for a in there) > most:
         return None
-    if op.moves:  # a conversion, else it loses nothing
+    if op.traits.moves:  # a conversion, else it loses nothing
         same = there[0].dtype == result.dtype or there[0].shape != result.shape
         return None if same else _wide(there[0])
     wide: list[Any] = [None if a is None else _wide(a) for a in operands]

@@ -54,10 +54,10 @@ class Sources:
         of ITSELF and CAUSED) come from. `own` were born here: they come from infinities, if from
         anything.
         """
-        if step.op.reinterprets:
+        if step.op.traits.reinterprets:
             assert operands[0] is not None
             return {0: wanted.reshape(operands[0].shape)}
-        if step.op.moves and not is_shared(step.op, step.attrs):
+        if step.op.traits.moves and not is_shared(step.op, step.attrs):
             found = moved(step, operands, k, wanted)
             if found is not None:
                 return found

@@ -131,7 +131,7 @@ class Trace:
             machine.forward()
             self._steers(activation, point)
             step = activation.plan.steps[point.step] if point.kind == OP else None
-            if step is not None and not step.op.host and step.op.family != "internal":
+            if step is not None and not step.op.traits.host and step.op.family != "internal":
                 node = activation.env[step.results[0]][1]
                 if node.producer is not None:
                     self.after(node.producer)
@@ -141,7 +141,9 @@ class Trace:
         plan = activation.plan
         outputs = list(plan.outputs) if activation.role == TEST else []
         step = plan.steps[point.step] if point.kind == OP else None
-        if step is not None and (control_of(step).selects if step.op.host else step.op is assert_):
+        if step is not None and (
+            control_of(step).selects if step.op.traits.host else step.op is assert_
+        ):
             outputs += [v for v in step.operands[:1] if v is not None]
         self.steering.update(id(activation.env[v][1]) for v in outputs if v in activation.env)
 
@@ -205,7 +207,7 @@ class Trace:
         assert producer is not None
         nan, now = np.isnan(result), self.machine.history.frontier
         meant = WRITTEN if is_written(producer) and not (own & nan).any() else ""
-        if producer.op.moves and all(o is None for o in producer.operands):
+        if producer.op.traits.moves and all(o is None for o in producer.operands):
             meant = WRITTEN  # a constant
         carried = np.zeros(own.shape, bool)
         if not meant and all(root.meant for root in self.roots):

@@ -16,6 +16,7 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP
 from opstep.runtime.device.protocols import Device, Memory
+from opstep.runtime.ir.interfaces import per_channel_of
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
@@ -120,8 +121,8 @@ class Within:
 
 
 def _poisoned(machine: Machine) -> Overflow | None:
-    """Runs a definition to its end. What an op makes infinite or NaN of operands that are not is
-    NaN from there on: so is, at the end, what depends on it. Gives the first such op.
+    """Runs a definition to its end. An element that is infinite or NaN, and made of finite ones, is
+    NaN from there on: so is, at the end, what depends on it. Gives the first op with such elements.
     """
     executor, first = machine.executor, None
     while (here := machine.history.next_point()) is not None:
@@ -134,17 +135,35 @@ def _poisoned(machine: Machine) -> Overflow | None:
         if made is None:
             continue
         for value, node in zip(step.results, made.results, strict=True):
-            given = [executor.nonfinite(o) for o in made.operands if o is not None]
-            odd = executor.nonfinite(node)
-            if any(infinite for _, infinite in given) or not any(odd):
+            if not any(executor.nonfinite(node)):
                 continue
-            if any(nan for nan, _ in given) and not odd[1]:
-                continue
-            first = first or _overflow_of(executor, made, node)
             array = executor.array(node)
-            poison = np.where(np.isfinite(array), array, np.nan)
-            machine.set(activation, value, point.frame, node.name, poison)
+            born = _born(executor, made, array)
+            if born.any():
+                first = first or _overflow_of(executor, made, node)
+                poison = np.where(born, np.nan, array)
+                machine.set(activation, value, point.frame, node.name, poison)
     return first
+
+
+def _born(executor: Executor, made: Producer, result: np.ndarray) -> np.ndarray:
+    """A mask of the elements of a result that are not finite though all are that they are made of.
+    Of other ops than elementwise ones and reductions it is all or none, by the whole operands.
+    """
+    step, bad = made.step, ~np.isfinite(result)
+    operands = [o for o in made.operands if o is not None]
+    given = [executor.nonfinite(o) for o in operands]
+    if not any(map(any, given)):
+        return bad
+    odd = [~np.isfinite(executor.array(o)) for o in operands]
+    if step.op.element is not None and not per_channel_of(step.op):
+        return bad & ~np.logical_or.reduce([np.broadcast_to(o, result.shape) for o in odd])
+    if len(odd) == 1 and "axes" in step.attrs:
+        folded = odd[0].any(axis=tuple(step.attrs["axes"] or range(odd[0].ndim)))
+        if folded.size == result.size:
+            return bad & ~folded.reshape(result.shape)
+    some = any(infinite for _, infinite in given) or not np.isinf(result).any()
+    return np.zeros_like(bad) if some else bad
 
 
 def _overflow_of(executor: Executor, made: Producer, node: Node) -> Overflow:

@@ -6,31 +6,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import DType
+from opstep.runtime.plan.internal import PlanOp
 
 MOST_OPERANDS = 24  # of a group
 MOST_MEASURED = 5  # of its registers: a multiprocessor has room for two blocks that count them
 
 
-class fused(Op):
+class fused(PlanOp):
     """Ops that are computed together, element by element; `kernels.pointwise.fused` says how."""
 
     name = "fused"
-    family = "internal"
-    moves = True  # its operands are seen as they are stored
+    traits = Traits(moves=True)  # its operands are seen as they are stored
     inplace = tuple(range(MOST_OPERANDS))
-    grad = None
 
 
-class measured(Op):
+class measured(PlanOp):
     """As `fused`; moments and counts of some registers beside it, for a recorded run."""
 
     name = "measured"
-    family = "internal"
-    moves = True
+    traits = Traits(moves=True)
     inplace = fused.inplace
-    grad = None
 
 
 class Member(NamedTuple):

@@ -38,18 +38,18 @@ def estimate(
     attrs: dict[str, Any],
 ) -> int:
     """Nanoseconds of one execution: the longer of computing and moving bytes, and the launch."""
-    if op.reinterprets:
+    if op.traits.reinterprets:
         return 1
-    if op.host:
+    if op.traits.host:
         return CALL_NS
     operands, results = tuple(operands), tuple(results)
     moved = [*operands, *results]
     if is_shared(op, attrs):
         sent: Any = sum(t.nbytes for t in moved if t is not None)
         return TALK_NS + sent // TALK_BYTES_PER_NS
-    if op.picks:
+    if op.traits.picks:
         moved[:1] = results
-    elif op.overwrites:  # it stands in the operand's buffer, as a rule
+    elif op.traits.overwrites:  # it stands in the operand's buffer, as a rule
         moved = [*operands[1:], *operands[1:]]
     # types are concrete here, so these are numbers
     nbytes: Any = sum(t.nbytes for t in moved if t is not None)

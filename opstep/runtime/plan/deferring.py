@@ -96,12 +96,14 @@ def _preparing(flat: Flat, begin: int) -> set[int]:
 
 
 def _written(step: Step) -> tuple[int, ...]:
-    return () if step.op.reinterprets else (*step.results, *step.changed)
+    return () if step.op.traits.reinterprets else (*step.results, *step.changed)
 
 
 def _elementwise(step: Step) -> bool:
     op = step.op
-    other = op.host or op.collective or op.overwrites or op in (update, snapshot)
+    other = (
+        op.traits.host or op.traits.collective or op.traits.overwrites or op in (update, snapshot)
+    )
     return bool(op.inplace) and not other
 
 

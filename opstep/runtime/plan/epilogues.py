@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.body import MOST_OPERANDS, Body, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.fusing import Grouping, is_elementwise
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.plan.plan import Step, Takes
 
 # Elements, times the ops behind: tiles leave processors few threads to compute them with, so that
@@ -27,14 +28,12 @@ NEAR = 16  # steps between a product and what follows it: its operands have to l
 FIRST = 3  # of the other operands, whose memory a result may take over: no product has more
 
 
-class epilogued(Op):
+class epilogued(PlanOp):
     """An op and those that follow it; `kernels.pointwise.groups` says how."""
 
     name = "fused"
-    family = "internal"
-    moves = True  # its operands are seen as they are stored
+    traits = Traits(moves=True)  # its operands are seen as they are stored
     inplace = tuple(range(FIRST, FIRST + MOST_OPERANDS))
-    grad = None
 
     def flops(*types, epilogue):
         own = types[: epilogue.count]
@@ -69,7 +68,7 @@ def with_epilogues(flat: Flat, takes: Takes) -> Flat:
     """The same with such steps where the device takes them."""
     grouping = Grouping(flat)
     made: dict[int, list[tuple[Step, int]]] = {}
-    maker = {v: k for k, s in enumerate(flat.steps) for v in s.results if s.op.epilogues}
+    maker = {v: k for k, s in enumerate(flat.steps) for v in s.results if s.op.traits.epilogues}
     for k, step in enumerate(flat.steps[: len(flat.steps) - flat.commits]):
         found = sorted({v for v in step.operands if v in maker}, reverse=True)
         if not found or not (step.op is fused or is_elementwise(step)):
@@ -99,7 +98,7 @@ def _waits(flat: Flat, first: int, last: int) -> bool:
     homes = flat.homes
     read = {homes[v] for v in flat.steps[first].operands if v is not None}
     between = flat.steps[first + 1 : last]
-    written = (v for s in between if not s.op.reinterprets for v in (*s.results, *s.changed))
+    written = (v for s in between if not s.op.traits.reinterprets for v in (*s.results, *s.changed))
     return not any(homes[v] in read for v in written)
 
 

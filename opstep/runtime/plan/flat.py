@@ -74,7 +74,7 @@ class Flat:
             now = made.get(k, (pair,))
             found += now
             commits += len(now) if k >= first else 0
-            if k in made and not pair[0].op.reinterprets:
+            if k in made and not pair[0].op.traits.reinterprets:
                 for v in (v for v in pair[0].results if v not in stored):
                     kinds[self.homes[v]] = "none"
         steps, costs = [step for step, _ in found], [cost for _, cost in found]

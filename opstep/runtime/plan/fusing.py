@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from opstep.runtime.ir.interfaces import per_channel_of
 from opstep.runtime.plan.body import MOST_OPERANDS, Body, Member, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, FLOPS_PER_NS, LAUNCH_NS, WORTH_A_KERNEL_NS
 from opstep.runtime.plan.flat import Flat
@@ -196,7 +197,7 @@ def is_elementwise(step: Step) -> bool:
 
 def _seen(step: Step) -> list[tuple[int, bool]]:
     """What a step reads: values, and whether they have an element for each channel."""
-    per_channel = step.op.per_channel
+    per_channel = per_channel_of(step.op)
     return [(v, k in per_channel) for k, v in enumerate(step.operands) if v is not None]
 
 

@@ -6,11 +6,11 @@ not import.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Assert, Source
-from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec, Traits
 from opstep.runtime.ir.types import TensorType, i64
 
 STATUS = TensorType(i64, ())  # the run's status: 0, or the code of the assert that failed first
@@ -30,7 +30,17 @@ def status_behind(status, condition, code):
     return code if condition == 0 and status == 0 else status
 
 
-class update(Op):
+class PlanOp(Op):
+    """Base of ops that only plans have. `is_taken`, where only some operands are: takes what `cuda`
+    does, and returns whether there are kernels for them.
+    """
+
+    family = "internal"
+    grad = None
+    is_taken: ClassVar[Any] = None
+
+
+class update(PlanOp):
     """Copies `value` over a named tensor, unless the run's status says that an assert failed."""
 
     name = "update"
@@ -39,12 +49,10 @@ class update(Op):
         OperandSpec("status", "I", "I", False, False),
     )
     results = ("tensor",)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
 
-class assert_(Op):
+class assert_(PlanOp):
     """Sets the run's status to `code` if `condition` is false and no assert failed before."""
 
     name = "assert"
@@ -54,21 +62,17 @@ class assert_(Op):
     )
     attrs = (AttrSpec("code", "int", True, None), AttrSpec("message", "str", True, None))
     results = ("status",)
-    family = "internal"
-    grad = None
 
 
-class snapshot(Op):
+class snapshot(PlanOp):
     """A copy of a named tensor's old version, for those who read it after its update."""
 
     name = "snapshot"
     operands = (OperandSpec("x", "T", "T", False, False),)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
 
-class statistics(Op):
+class statistics(PlanOp):
     """Figures of a tensor (`runtime.statistics`), taken where `enabled` is not 0.
 
     `filled`: memory was filled with the NaN payload, so elements never written can be told.
@@ -81,12 +85,10 @@ class statistics(Op):
     )
     attrs = (AttrSpec("filled", "bool", True, None),)
     results = ("record",)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
 
-class flag(Op):
+class flag(PlanOp):
     """Sets `flags` (see `FLAGS`) where `x` has a NaN or an infinity; else leaves them as they are.
 
     So who looks at them once a step learns of all activations of its plan.
@@ -95,15 +97,13 @@ class flag(Op):
     name = "flag"
     operands = (OperandSpec("x", "T", "T", False, False),)
     results = ("flags",)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
 
 TOGETHER = 16  # tensors that one launch looks at
 
 
-class flag_several(Op):
+class flag_several(PlanOp):
     """`flag` of several tensors of one dtype, where a launch costs more than to look. `rows`: which
     of the flags are those of each; behind these many the operands mean nothing.
     """
@@ -112,9 +112,7 @@ class flag_several(Op):
     operands = tuple(OperandSpec(f"x{k}", "T", "T", False, False) for k in range(TOGETHER))
     attrs = (AttrSpec("rows", "ints", True, None),)
     results = ("flags",)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
 
 class AssertSite(NamedTuple):

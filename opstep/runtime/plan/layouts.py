@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.interfaces import lays_out_of
+from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.strided import Strided
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.body import Body, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.fusing import Grouping, is_elementwise
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.plan.moving import (
     is_idle,
     may_be_shown,
@@ -36,13 +38,11 @@ _LAST = (0, 2, 3, 1)  # axes of an image, as they lie in memory with channels la
 LAUNCH = 4 << 20  # bytes that a GPU copies in the time of a launch
 
 
-class channels_last(Op):
+class channels_last(PlanOp):
     """A convolution that reads or writes images so; `kernels.conv.layouts` says how."""
 
     name = "channels_last"
-    family = "internal"
-    epilogues = True
-    grad = None
+    traits = Traits(epilogues=True)
 
     def flops(*types, layout):
         x, *others = types
@@ -123,7 +123,7 @@ class _Layouts:
         self.convs = {
             k
             for k, s in enumerate(steps)
-            if s.op.lays_out is not None and len(s.results) == 1 and not flat.converts(s)
+            if lays_out_of(s.op) is not None and len(s.results) == 1 and not flat.converts(s)
         }
         if not self.convs:
             return
@@ -185,7 +185,9 @@ class _Layouts:
 
     def _moves_nothing(self, step: Step, x_last: bool, y_last: bool) -> bool:
         """Whether a copy, which a step may be, moves nothing where operand and result are so."""
-        copies = (step.op is moved and not x_last) or (moves(step) and not step.op.reinterprets)
+        copies = (step.op is moved and not x_last) or (
+            moves(step) and not step.op.traits.reinterprets
+        )
         x: Any = self.flat.types[step.operands[0] or 0] if copies else None  # concrete
         if not copies or not (x_last or y_last) or (x_last and x.rank != 4):
             return False
@@ -255,7 +257,7 @@ class _Layouts:
                 for v, wanted in zip(of.operands, last, strict=True)
             )
             if x_last or y_last:
-                turned = step.op.lays_out(*step.operand_types, **step.attrs)
+                turned = lays_out_of(step.op)(*step.operand_types, **step.attrs)
                 self._spare(source, turned if x_last else turned - 1)
             if x_last or y_last:
                 types = [None if v is None else made.types[v] for v in operands]

@@ -92,7 +92,7 @@ class _Lister:
         """For each value the one whose bytes it is: a reinterpretation writes none of its own."""
         root = list(range(len(self.plan.values)))
         for step in self.plan.steps:
-            if step.op.reinterprets and step.operands[0] is not None:
+            if step.op.traits.reinterprets and step.operands[0] is not None:
                 for r in step.results:
                     root[r] = root[step.operands[0]]
         return root
@@ -139,7 +139,9 @@ class _Lister:
     def _step(self, step: Step) -> StepRow:
         buffer_of, root = self.buffer_of, self.root
         reads = [Access(buffer_of[v], root[v]) for v in step.operands if v is not None]
-        writes = [] if step.op.reinterprets else [Access(buffer_of[v], v) for v in step.results]
+        writes = (
+            [] if step.op.traits.reinterprets else [Access(buffer_of[v], v) for v in step.results]
+        )
         if step.touched or step.changed:
             reads += map(self._access, step.touched)
             writes += map(self._access, step.changed)

@@ -56,7 +56,7 @@ class Overwriting:
         are over when it begins.
         """
         steps, found = self.flat.steps, {i}
-        if not steps[i].op.overwrites:
+        if not steps[i].op.traits.overwrites:
             return False
         wanted = [v for v in steps[i].operands if v is not None and v != whole]
         while wanted and len(found) < _NEAR:
@@ -94,7 +94,9 @@ def live_ranges(flat: Flat, plan: Schedule, carried: bool = False) -> LiveRanges
         last[homes[v]] = FOREVER
     found = LiveRanges(list(range(len(kinds))), first, last, allocated)
     readers = _readers(flat, plan) if plan.streams > 1 else None
-    overwriting = Overwriting(flat) if readers and any(s.op.overwrites for s in steps) else None
+    overwriting = (
+        Overwriting(flat) if readers and any(s.op.traits.overwrites for s in steps) else None
+    )
     reused = False
     inputs = dict(zip(flat.outputs, flat.inputs, strict=True)) if carried else {}
     own = {r: homes[v] for r, v in inputs.items() if flat.outputs.count(r) == 1}

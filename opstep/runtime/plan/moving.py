@@ -6,32 +6,28 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
-from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.op import AttrSpec, OperandSpec, Traits
 from opstep.runtime.ir.strided import Places, Strided, Untellable
 from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.plan.plan import Step
 
 
-class moved(Op):
+class moved(PlanOp):
     """The elements of `x` that a `Strided` names; `kernels.move.layout` says how."""
 
     name = "moved"
     operands = (OperandSpec("x", "T", "T", False, False),)
     attrs = (AttrSpec("start", "int", True, None), AttrSpec("strides", "ints", True, None))
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
 
-class shown(Op):
+class shown(PlanOp):
     """`x` under another shape: what a copy of it would be, which is not made."""
 
     name = "shown"
     operands = (OperandSpec("x", "T", "T", False, False),)
-    family = "internal"
-    moves = True
-    reinterprets = True
-    grad = None
+    traits = Traits(moves=True, reinterprets=True)
 
 
 def without_idle_moves(flat: Flat) -> Flat:
@@ -91,4 +87,4 @@ def may_be_shown(flat: Flat, step: Step, fixed: Container[int]) -> bool:
 
 def moves(step: Step) -> bool:
     """Whether a step does nothing but to show elements of one operand in another way."""
-    return (step.op.reinterprets or step.op.shows is not None) and len(step.operands) == 1
+    return (step.op.traits.reinterprets or step.op.shows is not None) and len(step.operands) == 1

@@ -95,9 +95,9 @@ class Step:
     """One op of the flattened graph: calls are inlined, their bodies keep their own frame.
 
     `operands` and `results` are value ids (an absent optional operand is None); `operand_types` are
-    those after promotion. For control flow (`op.host`) `graphs` names what it may call, `touched`
-    are the values of named tensors (and the run's status) that those read or update, `changed` what
-    they leave behind. `launches` and `workspace` are what the device made of the op.
+    those after promotion. For control flow (`op.traits.host`) `graphs` names what it may call,
+    `touched` are the values of named tensors (and the run's status) that those read or update,
+    `changed` what they leave. `launches` and `workspace` are what the device made of the op.
     """
 
     op: type[Op]

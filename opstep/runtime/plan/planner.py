@@ -116,7 +116,7 @@ def _joined(flat: Flat, takes: Takes | None, fuse: Fuse) -> Flat:
 def _paced(flat: Flat, pace: int) -> list[int]:
     """Costs on a device; the host, which calls graphs, is as fast as ever."""
     times = zip(flat.steps, flat.costs, strict=True)
-    return [t if step.op.host else max(1, t // pace) for step, t in times]
+    return [t if step.op.traits.host else max(1, t // pace) for step, t in times]
 
 
 def _filled(flat: Flat, fills: Callable[[Any], bool]) -> bool:
@@ -170,7 +170,7 @@ def prepared(
 def _prepare(flat: Flat, prepare: Prepare) -> None:
     """Asks the device for each step's launches; their working memory becomes a buffer."""
     for step in flat.steps:
-        if step.op.host or step.op.reinterprets:
+        if step.op.traits.host or step.op.traits.reinterprets:
             continue
         try:
             step.launches, workspace = prepare(step, flat.stored(step))
@@ -299,14 +299,14 @@ class _Planner:
             scopes=flat.scopes,
             commits=flat.commits,
             early=self._early(numbers),
-            foreign=tuple(k for k, s in enumerate(flat.steps) if s.op.foreign),
+            foreign=tuple(k for k, s in enumerate(flat.steps) if s.op.traits.foreign),
             unread=self._unread(),
         )
 
     def _unread(self) -> frozenset[int]:
         """Results of control flow that nothing reads."""
         steps = self.flat.steps
-        made = {v for s in steps if s.op.host for v in s.results}
+        made = {v for s in steps if s.op.traits.host for v in s.results}
         made.difference_update(self.flat.outputs)
         for step in steps if made else ():
             made.difference_update(step.operands)
@@ -351,7 +351,7 @@ class _Planner:
             if fill:
                 for b in new:
                     add(Fill(numbers[b], s))
-            add(Call(i, s) if step.op.host else Run(i, s))
+            add(Call(i, s) if step.op.traits.host else Run(i, s))
             if sync:
                 add(Sync(s))
             if i in events:
@@ -365,7 +365,7 @@ class _Planner:
         first_writes: dict[int, list[int]] = {}
         allocated = set(self.allocated)
         for i, step in enumerate(self.flat.steps):
-            if step.op.reinterprets:
+            if step.op.traits.reinterprets:
                 continue
             new = [b for b in (self.flat.homes[v] for v in step.results) if b in allocated]
             if step.workspace >= 0:
@@ -378,7 +378,7 @@ class _Planner:
 def _note_buffers(step: Step, homes: list[int], numbers: list[int]) -> None:
     """Fills in what the step reads and writes, under the final ids of buffers."""
     reads = [homes[v] for v in step.operands if v is not None]
-    writes = [] if step.op.reinterprets else [homes[v] for v in step.results]
+    writes = [] if step.op.traits.reinterprets else [homes[v] for v in step.results]
     if step.touched or step.changed:
         reads += [homes[v] for v in step.touched]
         writes += [homes[v] for v in step.changed]

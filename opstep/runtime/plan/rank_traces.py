@@ -177,7 +177,7 @@ class _Walk:
         self._consts(plan, facts)
         for step in plan.steps:
             given = [self._of(plan, facts, v) for v in step.operands if v is not None]
-            if step.op.host:
+            if step.op.traits.host:
                 results = self._control(plan, step, given)
             elif step.op is update:
                 name = plan.buffers[plan.values[step.results[0]].buffer].name
@@ -217,7 +217,7 @@ class _Walk:
 
     def _result(self, plan: Plan, step: Step, given: list[Fact]) -> Fact:
         op, attrs = step.op, step.attrs
-        if op.collective:
+        if op.traits.collective:
             self._say(plan, step)
             axes = self._axes(*given)
             if op.name in _TO_ALL:
@@ -225,7 +225,7 @@ class _Walk:
             return (
                 axes if op.name in ("barrier", "send") or attrs["over"].size == 1 else frozenset()
             )
-        if op.by_rank:
+        if op.traits.by_rank:
             return np.array([attrs["over"].index(r) for r in self.ranks.tolist()], np.int32)
         (t, *more) = [plan.values[v].type for v in step.results]
         known = [f for f in given if isinstance(f, np.ndarray)]

@@ -20,7 +20,7 @@ def repeats(steps: Sequence[Step], frames: Sequence[Frame]) -> dict[int, int]:
     found: dict[int, int] = {}
     for k, step in enumerate(steps):
         at = _at(frames, step)
-        if at is None or step.op.host or step.op.collective:
+        if at is None or step.op.traits.host or step.op.traits.collective:
             continue
         operands = tuple([None if v is None else first_of.get(v, v) for v in step.operands])
         first = seen.setdefault((step.op.name, operands, tuple(step.attrs.values()), at), k)
@@ -57,7 +57,7 @@ def bytes_computed_again(flat: Flat) -> int:
     nbytes = 0
     for k, first in found.items():
         results = zip(flat.steps[k].results, flat.steps[first].results, strict=True)
-        if not flat.steps[k].op.reinterprets:
+        if not flat.steps[k].op.traits.reinterprets:
             nbytes += sum(flat.sizes[homes[v]] for v, w in results if last[homes[w]] < k)
     return nbytes
 

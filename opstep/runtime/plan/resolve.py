@@ -42,7 +42,7 @@ def new_rule(
     try:
         if issubclass(op, Control):
             resolved = op.resolve_call(types, attrs, graphs)
-        elif op.foreign:
+        elif op.traits.foreign:
             results = (substitute(t, symbols) for t in application.resolved.results)
             resolved = Resolved(tuple(types), tuple(results))  # pyright: ignore[reportArgumentType]
         else:
@@ -57,7 +57,7 @@ def new_rule(
         estimate(op, resolved.operands, resolved.results, attrs),
         len(resolved.operands) - len(types),
         is_shared(op, attrs),
-        "control" if op.host else "view" if op.reinterprets else "kernel",
+        "control" if op.traits.host else "view" if op.traits.reinterprets else "kernel",
     )
 
 

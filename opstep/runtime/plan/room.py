@@ -125,7 +125,7 @@ class Room:
     def _new(self, i: int, stream: int) -> list[tuple[int, int]]:
         """The buffers that step i writes, each with the operand's that it takes over, or -1."""
         flat, step = self.flat, self.flat.steps[i]
-        if step.op.reinterprets:
+        if step.op.traits.reinterprets:
             return []
         operands = [step.operands[k] for k in step.inplace if k < len(step.operands)]
         found: list[tuple[int, int]] = []

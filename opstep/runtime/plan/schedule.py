@@ -53,7 +53,7 @@ def dependencies(flat: Flat) -> Preds:
                 found.append(w)
             if b in readers:
                 readers[b].append(i)
-        if not step.op.reinterprets:
+        if not step.op.traits.reinterprets:
             for v in (*step.results, *step.changed):
                 b = homes[v]
                 if b in readers:

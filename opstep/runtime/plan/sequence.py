@@ -96,7 +96,9 @@ class _Reader:
         for k, step in enumerate(flat.steps):
             self.steps[id(self._outermost(step))].append(k)
         others = flat.steps[: len(flat.steps) - flat.commits]
-        written = (v for s in others if not s.op.reinterprets for v in (*s.results, *s.changed))
+        written = (
+            v for s in others if not s.op.traits.reinterprets for v in (*s.results, *s.changed)
+        )
         self.changed = {flat.homes[v] for v in written}
         self.found = Sequence([], [], [], [], [])
         self.by_name: dict[str, int] = {}
@@ -138,7 +140,12 @@ class _Reader:
     def _repeats(self, step: Step) -> bool:
         """Whether a step gives the same again: no control flow, and nothing that others change."""
         op, homes = step.op, self.flat.homes
-        if op.host or op.foreign or op.collective or op in (assert_, update, snapshot):
+        if (
+            op.traits.host
+            or op.traits.foreign
+            or op.traits.collective
+            or op in (assert_, update, snapshot)
+        ):
             return False
         return not any(
             self.flat.kinds[homes[v]] == "param" and homes[v] in self.changed

@@ -39,7 +39,7 @@ def sunk(flat: Flat) -> Flat:
     """
     homes, kinds = flat.homes, flat.kinds
     begin = len(flat.steps) - flat.commits
-    written = (v for s in flat.steps[:begin] if not s.op.reinterprets
+    written = (v for s in flat.steps[:begin] if not s.op.traits.reinterprets
                for v in (*s.results, *s.changed))  # fmt: skip
     pinned = {homes[v] for v in written if kinds[homes[v]] != "temp"}
     pinned |= {homes[v] for v in flat.outputs}
@@ -48,9 +48,15 @@ def sunk(flat: Flat) -> Flat:
         read = [homes[v] for v in step.operands if v is not None]
         made = [homes[v] for v in step.results]
         op, fixed = step.op, k >= begin or not pinned.isdisjoint((*read, *made))
-        fixed = fixed or op.host or op.foreign or op.collective or op in (assert_, update, snapshot)
+        fixed = (
+            fixed
+            or op.traits.host
+            or op.traits.foreign
+            or op.traits.collective
+            or op in (assert_, update, snapshot)
+        )
         temps = [b for b in read if kinds[b] == "temp"]
-        return Movable(temps, made, op.reinterprets, fixed)
+        return Movable(temps, made, op.traits.reinterprets, fixed)
 
     steps, costs = flat.steps, flat.costs
     order = sunk_order([movable(k, s) for k, s in enumerate(steps)], flat.sizes, begin)

@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.interfaces import lays_out_of, views_of
+from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.strided import Places, Strided, Untellable
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.body import fused
 from opstep.runtime.plan.cost import WORTH_A_KERNEL_NS
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.fusing import Grouping, is_elementwise
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.plan.moving import moved, moves
 from opstep.runtime.plan.plan import Step, Takes
 
@@ -32,13 +34,11 @@ NEAR = 64  # steps between a copy and who reads it: what it is a copy of has to 
 CLOSE = 4  # elements from one to the next along a row that a loop reads: memory comes in lines
 
 
-class viewing(Op):
+class viewing(PlanOp):
     """An op on views of its operands; `kernels.move.views` says how."""
 
     name = "fused"
-    family = "internal"
-    as_stored = True
-    grad = None
+    traits = Traits(as_stored=True)
 
     def flops(*types, views):
         return views.op.flops(*views.types(types), **dict(views.attrs))
@@ -85,7 +85,7 @@ class Origin(NamedTuple):
 
     @property
     def copies(self) -> list[Step]:
-        return [s for s in self.steps if not s.op.reinterprets]
+        return [s for s in self.steps if not s.op.traits.reinterprets]
 
     def spares(self, read: set[int]) -> bool:
         """Whether a copy is made for nobody else, where others read these."""
@@ -114,7 +114,7 @@ class _Viewer:
             return
         self._grouping = Grouping(flat)
         self._places = {id(step): k for k, step in enumerate(flat.steps)}
-        self._images = takes is not None and any(s.op.lays_out is not None for s in flat.steps)
+        self._images = takes is not None and any(lays_out_of(s.op) is not None for s in flat.steps)
         found = ((k, self._near(k, step)) for k, step in enumerate(flat.steps[: self.begin]))
         self.found = {k: near for k, near in found if near}
         read = self._read_by_others()
@@ -124,7 +124,7 @@ class _Viewer:
             free = {v: o for v, o in own.items() if v not in read and o.spares(read)}
             if moves(step):
                 self._join(k, step, own, free)
-            elif step.op.views:
+            elif views_of(step.op):
                 self._view(k, step, free, None if bases & {*step.results} else self._behind(k))
             elif free:
                 group = step if step.op is fused else self._grouping.step([k])[0]
@@ -133,20 +133,20 @@ class _Viewer:
     def _near(self, k: int, step: Step) -> dict[int, Origin]:
         """What the operands are copies of that a step can read by strides, if made nearby."""
         if moves(step):
-            count = 0 if step.op.reinterprets else 1
+            count = 0 if step.op.traits.reinterprets else 1
             near = k
-        elif step.op.views:
-            count, near = step.op.views if self.takes else 0, NEAR
+        elif views_of(step.op):
+            count, near = views_of(step.op) if self.takes else 0, NEAR
         else:
             count, near = len(step.operands) if self._loops(step) else 0, NEAR
         own = {v: self.origins[v] for v in step.operands[:count] if v in self.origins}
         found: dict[int, Origin] = {}
         for v, origin in own.items():  # pyright: ignore[reportUnknownVariableType]
-            close = moves(step) or step.op.views or _is_close(origin.view)
+            close = moves(step) or views_of(step.op) or _is_close(origin.view)
             nearby = all(k - self._places[id(s)] <= near for s in origin.steps)
             if v is not None and origin.copies and close and nearby:
                 found[v] = origin
-        alone = not moves(step) and not step.op.views and step.op is not fused
+        alone = not moves(step) and not views_of(step.op) and step.op is not fused
         return {} if alone and not self._is_worth(found) else found
 
     def _loops(self, step: Step) -> bool:
@@ -160,7 +160,7 @@ class _Viewer:
 
     @cached_property
     def _ending(self) -> set[int]:
-        return {v for s in self.flat.steps if s.op.epilogues for v in s.results}
+        return {v for s in self.flat.steps if s.op.traits.epilogues for v in s.results}
 
     def _is_worth(self, found: dict[int, Origin]) -> bool:
         """Whether copies take so long that a kernel is worth it; a group has one of its own."""
@@ -220,7 +220,7 @@ class _Viewer:
         if at >= self.begin:
             return None
         step = flat.steps[at]
-        if not moves(step) or step.op.reinterprets or len(step.results) != 1:
+        if not moves(step) or step.op.traits.reinterprets or len(step.results) != 1:
             return None
         shape: Any = flat.types[result].shape
         (shown,) = step.op.shows(Places.whole(shape), **step.attrs)
@@ -256,7 +256,7 @@ def origins_of(flat: Flat, begin: int) -> dict[int, Origin]:
         if flat.kinds[flat.homes[base]] not in ("temp", "input"):
             continue
         try:
-            if step.op.reinterprets:
+            if step.op.traits.reinterprets:
                 shape: Any = flat.types[step.results[0]].shape
                 views = [places.reshaped(shape)]
             else:
@@ -298,7 +298,7 @@ def _viewing(
     flat: Flat, of: Step, origins: dict[int, Origin], behind: tuple[int, Strided] | None
 ) -> Step:
     """The step that does without the copies before it and the one behind it."""
-    most = of.op.views or len(of.operands)
+    most = views_of(of.op) or len(of.operands)
     found = [None if v is None or j >= most else origins.get(v) for j, v in enumerate(of.operands)]
     operands = tuple(o.base if o else v for o, v in zip(found, of.operands, strict=True))
     views = Views(

@@ -147,7 +147,7 @@ class Builder:
             derived_from=self.derived_from,
         )
         self.statements.append(statement)
-        if self.tape is not None and not op.constant:
+        if self.tape is not None and not op.traits.constant:
             all_operands = (*present, *[None] * (len(op.operands) - len(present)))
             application = (op.grad, all_operands, resolved.operands, tuple(results), completed)
             self.tape.append(TapeEntry(op, *application, statement, self.derived_from, self.at))

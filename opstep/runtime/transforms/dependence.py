@@ -98,8 +98,8 @@ class _Pass:
         if application.graph is not None:
             return self._called([application.graph.name.text], operands, len(statement.results))
         op: Any = application.op
-        if not op.host:
-            joined = NOTHING if op.constant else NOTHING.union(*operands)
+        if not op.traits.host:
+            joined = NOTHING if op.traits.constant else NOTHING.union(*operands)
             return [joined] * len(statement.results)
         if op.selects:
             branches = called_graphs(application.attrs)

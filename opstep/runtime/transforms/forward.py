@@ -148,7 +148,7 @@ class Forward:
         op = application.op
         if op is None:
             return self._call(statement, application, operands, place)
-        if op.host:
+        if op.traits.host:
             return self.control.control(self, statement, application, operands, place)
         resolved, attrs = application.resolved, application.attrs
         types, computed = resolved.results, resolved.operands
@@ -157,7 +157,7 @@ class Forward:
             computed = tuple(t and place.type(t) for t in computed)
             attrs = {k: place.value(v) for k, v in attrs.items()}
         results = self.emit(op, statement, operands, types, place)
-        if not op.constant:
+        if not op.traits.constant:
             padded = (*operands, *[None] * (len(op.operands) - len(operands)))
             self.note(op, op.grad, padded, computed, results, attrs, statement, place)
         return results
@@ -191,7 +191,9 @@ class Forward:
                 attrs = tuple(replace(a, value=named(place.value(a.value))) for a in attrs)
         builder.statements.append(
             Apply(
-                tuple([Binding(Name(r.name), r.type if op.foreign else None) for r in results]),
+                tuple(
+                    [Binding(Name(r.name), r.type if op.traits.foreign else None) for r in results]
+                ),
                 statement.callee,
                 written(operands),
                 attrs,

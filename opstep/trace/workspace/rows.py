@@ -187,7 +187,7 @@ def _sources(
     for number, step in enumerate(numbering.ops):
         found.append([gave.get(v) for v in step.operands if v is not None])
         for k, value in enumerate(step.results):
-            if step.op.reinterprets and step.operands[0] is not None:
+            if step.op.traits.reinterprets and step.operands[0] is not None:
                 gave[value] = gave.get(step.operands[0])
             else:
                 gave[value] = [first + number, k]

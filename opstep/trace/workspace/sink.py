@@ -468,7 +468,7 @@ def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
         else:
             clean = ""
             if verdict == "origin":
-                of_ranks = name in OPS and OPS[name].collective
+                of_ranks = name in OPS and OPS[name].traits.collective
                 clean = "what this rank brought was" if of_ranks else "its operands were"
                 clean = f"; {clean} finite"
             message = f"{name} gives {value}: {what}{clean}"

@@ -276,7 +276,7 @@ def test_convolutions_of_single_channels_finish_their_sums():
 @pytest.mark.parametrize("text", [PIXELS, SEPARABLE], ids=["pixels", "separable"])
 def test_their_kernels_compile(text):
     plan = joined_plan(opstep.loads(text))
-    for step in (s for s in plan.steps if not s.op.reinterprets):
+    for step in (s for s in plan.steps if not s.op.traits.reinterprets):
         for launch in launches(plan, step):
             if launch.kernel.function.__name__ == "convolve":
                 assert ".entry" in to_ptx(launch.kernel, "sm_90")[0]

@@ -400,7 +400,7 @@ def simulated(plan, arrays: dict[str, np.ndarray], tensors: dict[str, np.ndarray
         if not isinstance(instruction, Run):
             continue
         step = plan.steps[instruction.step]
-        if step.op.reinterprets:
+        if step.op.traits.reinterprets:
             continue
         places = (*step.operands, *step.results)
         types = [None if v is None else plan.values[v].type for v in places]

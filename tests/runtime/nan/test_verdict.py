@@ -199,7 +199,13 @@ def test_nothing_is_said_of_what_is_finite_or_no_float():
 def test_what_is_said_to_have_no_faults_has_none(name):
     """Finite operands, however large, give finite results."""
     op = OPS[name]
-    if op.may_fault() or op.host or op.moves or len(op.operands) > 2 or not op.operands:
+    if (
+        op.may_fault()
+        or op.traits.host
+        or op.traits.moves
+        or len(op.operands) > 2
+        or not op.operands
+    ):
         return
     attrs = {"low": -1.0} if name == "clip" else {}
     attrs |= {"axis": 0} if any(a.name == "axis" and a.required for a in op.attrs) else {}

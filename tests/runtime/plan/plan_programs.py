@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from opstep.runtime.ir.graph import Module
-from opstep.runtime.ir.op import Op, parse_signature
+from opstep.runtime.ir.op import Op, Traits, parse_signature
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.types import TensorType, boolean, f32
 from opstep.runtime.ir.verified import Verified
@@ -43,10 +43,10 @@ OPS: dict[str, type[Op]] = {
         _declare("copy(x: T)", _same, element=_element),
         _declare("add(x: N, y: N)", _same, inplace=(0, 1), element=_element),
         _declare("mix(x: N, y: N)", _same, element=_element),
-        _declare("put(x: N, y: N)", _same, inplace=(0,), overwrites=True),
+        _declare("put(x: N, y: N)", _same, inplace=(0,), traits=Traits(overwrites=True)),
         _declare("heavy(x: N)", _same, flops=staticmethod(_heavy_flops)),
-        _declare("view(x: T)", _same, reinterprets=True),
-        _declare("flat(x: T)", lambda x: x.with_shape((x.size,)), reinterprets=True),
+        _declare("view(x: T)", _same, traits=Traits(reinterprets=True)),
+        _declare("flat(x: T)", lambda x: x.with_shape((x.size,)), traits=Traits(reinterprets=True)),
         _declare("pair(x: N)", lambda x: (x, x), inplace=(0,)),
         _declare("scaled(x: N, *, by: float = 2.0)", lambda x, by: x, element=_element),
         _declare("total(x: N)", lambda x: TensorType(x.dtype, ())),

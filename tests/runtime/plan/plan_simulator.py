@@ -64,11 +64,11 @@ def _run_graph(program, graph, inputs, tensors, codes, symbols) -> list[int]:
             if application.graph is not None:
                 callee = application.graph.name.text
                 results = _run_graph(program, callee, operands, tensors, codes, symbols)
-            elif application.op.host:
+            elif application.op.traits.host:
                 results = _run_control(
                     program, application, operands, tensors, symbols, len(s.results)
                 )
-            elif application.op.reinterprets:
+            elif application.op.traits.reinterprets:
                 results = operands[:1]
             else:
                 made = symbols.op(application.op.name, application.attrs, operands)
@@ -173,7 +173,7 @@ class Simulator:
         made: list[int] = []
 
         def begin():
-            if not step.op.reinterprets:
+            if not step.op.traits.reinterprets:
                 operands = [self._read(values[v].buffer) for v in reads]
                 if step.members:
                     made.extend(self._fused(step.attrs["body"], operands))
@@ -189,7 +189,7 @@ class Simulator:
             for k, v in enumerate((*step.results, *step.changed)):
                 if step.members:
                     self._write(values[v].buffer, made[k])
-                elif not step.op.reinterprets:
+                elif not step.op.traits.reinterprets:
                     self._write(values[v].buffer, self._result(step, made[0], k))
 
         return [begin, end]

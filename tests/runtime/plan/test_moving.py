@@ -32,7 +32,7 @@ def launched(plan) -> list[str]:
     """What runs, with what it is made of."""
     steps = [plan.steps[i.step] for i in plan.instructions if isinstance(i, Run)]
     return [
-        "+".join(m.op.name for m in s.members if not m.op.reinterprets) or s.op.name
+        "+".join(m.op.name for m in s.members if not m.op.traits.reinterprets) or s.op.name
         for s in steps
         if s.launches
     ]

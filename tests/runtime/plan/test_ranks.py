@@ -289,7 +289,7 @@ graph turn(x: f32[N, N], k: i32[]) -> f32[N, N], i32[] {
     plan = opstep.loads(text, ranks=2).plan("main", policy=opstep.policy(streams=4))
     assert plan.streams > 1
     assert check(plan) == []
-    talking = [s for s in plan.steps if s.op.collective or s.op.host]
+    talking = [s for s in plan.steps if s.op.traits.collective or s.op.traits.host]
     assert [s.op.name for s in talking] == ["all_reduce", "while", "all_reduce"]
     for before, after in pairwise(talking):
         assert before.changed == after.touched

@@ -22,7 +22,7 @@ def every_copy(monkeypatch):
 
 
 def ran(plan) -> list[list[str]]:
-    steps = (s for s in plan.steps if not s.op.reinterprets)
+    steps = (s for s in plan.steps if not s.op.traits.reinterprets)
     return [[m.op.name for m in s.members] or [s.op.name] for s in steps]
 
 

@@ -24,7 +24,7 @@ def architecture(request):
 
 
 def ran(plan) -> list[str]:
-    return [s.op.name for s in plan.steps if not s.op.reinterprets]
+    return [s.op.name for s in plan.steps if not s.op.traits.reinterprets]
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -119,7 +119,7 @@ def check_computed(session: Session, name: str) -> None:
                 continue
             called = graphs.get(one.callee.text)
             op = OPS.get(one.callee.text)
-            if called is None and (op is None or not op.host):
+            if called is None and (op is None or not op.traits.host):
                 return
             hint = f"watch a value of a graph that {one.callee.text} calls"
             if called is not None and called.body and isinstance(called.body[-1], Return):

@@ -19,15 +19,13 @@ from opstep.kernels.schedules.row_graph import Folded, RowGraph
 from opstep.runtime.device.builtin import pick
 from opstep.runtime.device.cuda.compiling.names import real
 from opstep.runtime.device.source import by_dtype
-from opstep.runtime.ir.op import Op
+from opstep.runtime.plan.internal import PlanOp
 
 
-class exponential_sum(Op):
+class exponential_sum(PlanOp):
     """The sum of exp(x - max(x)), which a pass ends with beside that maximum."""
 
     name = "exponential_sum"
-    family = "internal"
-    grad = None
 
 
 def online(graph: RowGraph) -> RowGraph:

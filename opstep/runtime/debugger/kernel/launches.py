@@ -72,7 +72,7 @@ def kernel_launches(
 ) -> list[KernelLaunch]:
     """The launches of a step. `types`: the operands as they are stored, then the results."""
     op = step.op
-    if op.host or op.reinterprets or op.foreign or op.family == "internal":
+    if op.traits.host or op.traits.reinterprets or op.traits.foreign or op.family == "internal":
         return []
     prepared, _ = lowered(step, types, target, arch)
     work, found, obstacle = _work(step, types), [], ""

@@ -51,7 +51,7 @@ class World:
         self, rank: int, plan: Plan, step: Step, operands: tuple[Node | None, ...]
     ) -> MetProducer:
         """See `Door`."""
-        if not step.op.collective:  # the number of the rank
+        if not step.op.traits.collective:  # the number of the rank
             meeting = Meeting(step, {rank: 0}, (), ())
             return MetProducer(plan, step, operands, meeting, step.attrs["over"].index(rank))
         meeting = self._open(rank) or self._formed(rank, plan, step)

@@ -113,7 +113,7 @@ class Lowering:
 
     def prepared(self) -> tuple[list[Prepared | PreparedCall], int]:
         op, count = self.step.op, len(self.step.operand_types)
-        if op.foreign:
+        if op.traits.foreign:
             return [foreign.prepared(self.step, self.types, on_gpu=False)], 0
         if ranks.is_joined(self.step):
             return [ranks.prepared(self.step, self.types)], 0
@@ -141,7 +141,7 @@ class Lowering:
 
     def _computed_type(self, t: TensorType) -> TensorType:
         op = self.step.op
-        return t if op.as_stored else t.with_dtype(op.computed(t.dtype))
+        return t if op.traits.as_stored else t.with_dtype(op.computed(t.dtype))
 
     def _temporary(self, size: int) -> Arg:
         scratch = Scratch(f32, size)

@@ -57,7 +57,7 @@ class Lowering:
         if ranks.is_joined(self.step):
             joined: Any = op
             return {"": joined.joined_on_gpus(*self.args(), **self.step.attrs)}
-        if op.foreign:
+        if op.traits.foreign:
             return {"": foreign.prepared(self.step, self.types, on_gpu=True)}
         cuda = internal.CUDA.get(op.name) or op.cuda or op.cpu
         result = cuda(*self.args(), **self.step.attrs)

@@ -8,8 +8,9 @@ from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
-from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.op import AttrSpec, OperandSpec, Traits
 from opstep.runtime.ir.types import DType, TensorType, i64
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.plan.plan import Step
 
 THREADS = 256
@@ -27,7 +28,7 @@ def find(x, words, pattern, n):
             words[1] = 1  # whoever is last, it is the same
 
 
-class search(Op):
+class search(PlanOp):
     """Sets the first of `words` to 1, and the second if an element of `x`, seen as integers, is
     `pattern`.
     """
@@ -36,9 +37,7 @@ class search(Op):
     operands = (OperandSpec("x", "I", "I", False, False),)
     attrs = (AttrSpec("pattern", "int", True, None),)
     results = ("words",)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
     def cuda(x: Arg, words: Arg, *, pattern: int) -> Grid:  # pyright: ignore
         grid = max(1, -(-x.size // (THREADS * EACH)))

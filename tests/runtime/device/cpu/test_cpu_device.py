@@ -19,7 +19,7 @@ from opstep.runtime.device.cpu import jit, native
 from opstep.runtime.device.cpu.device import CpuDevice, execute, payload
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.device.source import digest
-from opstep.runtime.ir.op import OPS, Op
+from opstep.runtime.ir.op import OPS, Op, Traits
 from opstep.runtime.ir.types import DTYPES, dtype, f32
 
 
@@ -84,7 +84,7 @@ def convert_to(monkeypatch):
     return declare(
         monkeypatch,
         "convert_to(x: T, *, to: dtype)",
-        moves=True,
+        traits=Traits(moves=True),
         infer=lambda x, *, to: x.with_dtype(to),
         cpu=cast_cpu,
     )

@@ -23,6 +23,7 @@ from opstep.runtime.device.cuda.compiling.compiler import CUDA
 from opstep.runtime.device.cuda.lowering import Lowering
 from opstep.runtime.device.cuda.vendor.libraries import INSTALL, Refused, Unavailable, missing
 from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.interfaces import lays_out_of
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.epilogues import Epilogue
@@ -122,7 +123,8 @@ class Chooser:
         """Whether kernels of ours can do all of a step that is several in one, or has its images
         in another way. Of an op that has libraries those are taken which are chosen for it alone.
         """
-        if not step.op.is_taken(*Lowering(step, types).args(), **step.attrs):
+        op: Any = step.op  # a `PlanOp`
+        if not op.is_taken(*Lowering(step, types).args(), **step.attrs):
             return False
         layout: Layout | None = step.attrs.get("layout")
         epilogue: Epilogue | None = step.attrs.get("epilogue")
@@ -238,13 +240,14 @@ def _ours(step: Step, types: Types, variants: dict[str, Any]) -> Iterator[Candid
 def _with_channels_last(step: Step, types: Types) -> list[Candidate]:
     """The same with images and result so, where there are kernels for that."""
     x, *others, y = types
-    if step.op.lays_out is None or (x, *others) != step.operand_types:
+    if lays_out_of(step.op) is None or (x, *others) != step.operand_types:
         return []
     for x_last in (True, False):
         stored = (with_channels_last(x) if x_last else x, *others, with_channels_last(y))
         made = convolving(step, step.operands, stored[:-1], x_last, True)
         lowering = Lowering(made, stored)
-        if made.op.is_taken(*lowering.args(), **made.attrs):
+        op: Any = made.op
+        if op.is_taken(*lowering.args(), **made.attrs):
             nbytes: Any = stored[-1].nbytes  # concrete
             return [Candidate(LAST, lowering.prepared, TURN_US + nbytes / BYTES_TURNED)]
     return []

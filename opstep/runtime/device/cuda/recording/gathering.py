@@ -29,8 +29,9 @@ from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.protocols import Device
 from opstep.runtime.device.source import pinned
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
-from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec, Traits
 from opstep.runtime.ir.types import DType, TensorType, f64, i32, i64
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.statistics import ENABLED, WORDS
 
@@ -189,7 +190,7 @@ def step_of(op: type[Op], operands: list, results: list, **attrs: Any) -> tuple[
 # --- kernels --------------------------------------------------------------------------------------
 
 
-class accumulate_several(Op):
+class accumulate_several(PlanOp):
     """Counts and moments of `count` of the tensors, block by block."""
 
     name = "accumulate_several"
@@ -199,9 +200,7 @@ class accumulate_several(Op):
     )
     attrs = (AttrSpec("count", "int", True, None), AttrSpec("filled", "bool", True, None))
     results = ("counts", "moments", "limits")
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
     def cuda(*args: Arg, count: int, filled: bool) -> Grid:  # pyright: ignore
         xs, rest = args[:TOGETHER], args[TOGETHER:]
@@ -246,7 +245,7 @@ def tensors_kernel(dtype: DType):
     return kernel
 
 
-class merge_several(Op):
+class merge_several(PlanOp):
     """Records from what `accumulate_several` left. `table`: see `_ENTRY`."""
 
     name = "merge_several"
@@ -256,9 +255,7 @@ class merge_several(Op):
     )
     attrs = (AttrSpec("table", "ints", True, None),)
     results = ("records",)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
     def cuda(*args: Arg, table: tuple[int, ...]) -> Grid:  # pyright: ignore
         grid = (-(-ROWS // WARPS) + 1, len(table) // _ENTRY)

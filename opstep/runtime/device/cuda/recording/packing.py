@@ -24,8 +24,9 @@ from opstep.runtime.device.cuda.recording.statistics import (
 )
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import pinned
-from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.op import AttrSpec, OperandSpec, Traits
 from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.plan.internal import PlanOp
 
 ROOM = 32 << 20  # bytes: what was written is read again while a cache holds it
 _ALIGNMENT = 256  # bytes, of each tensor
@@ -93,16 +94,14 @@ def table_of(tensors: Sequence[Packed]) -> tuple[int, ...]:
     return tuple(table)
 
 
-class accumulate_packed(Op):
+class accumulate_packed(PlanOp):
     """Counts and moments of tensors that lie in `x`, block by block."""
 
     name = "accumulate_packed"
     operands = (OperandSpec("x", "T", "T", False, False),)
     attrs = (AttrSpec("table", "ints", True, None),)
     results = ("counts", "moments", "limits")
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
     def cuda(x: Arg, *left: Arg, table: tuple[int, ...]) -> Grid:  # pyright: ignore
         count = len(table) // _ENTRY

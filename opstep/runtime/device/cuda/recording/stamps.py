@@ -24,8 +24,9 @@ from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.recording.gathering import step_of
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.protocols import Device
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.op import Traits
 from opstep.runtime.ir.types import TensorType, i64
+from opstep.runtime.plan.internal import PlanOp
 from opstep.runtime.recording import FILL
 
 NO_ROW = -1  # of statistics, which no row tells of; steps without them leave them out
@@ -38,16 +39,14 @@ DRIFT = 50_000  # ns in which clocks drift apart by one at most: an H200's by 9 
 CHAIN = 64  # stamps behind each other, whose distance is measured
 
 
-class stamp(Op):
+class stamp(PlanOp):
     """The GPU's time, in ns."""
 
     name = "stamp"
     operands = ()
     attrs = ()
     results = ("at",)
-    family = "internal"
-    moves = True
-    grad = None
+    traits = Traits(moves=True)
 
     def cuda(at: Arg) -> Grid:  # pyright: ignore
         return Grid(read_clock, at, grid=1, block=1)
