@@ -141,6 +141,7 @@ def break_kernel(monkeypatch, op: str, how: str) -> None:
 
 
 def break_with(monkeypatch, op: str, cpu) -> None:
-    """Until the test ends the op is run by this."""
+    """Until the test ends the op is run by this, which takes halves as f32."""
+    monkeypatch.setattr(OPS[op], "traits", OPS[op].traits._replace(as_stored=False))
     monkeypatch.setattr(OPS[op], "cpu", staticmethod(cpu))
     monkeypatch.setattr(OPS[op], "cuda", None)

@@ -45,7 +45,7 @@ def shaped(shape, dtype, at: str = "shape") -> TensorType:
 class Constant(Creation):
     """Base: every element is `value`, an attribute or the op's own."""
 
-    traits = Traits(alike=True)
+    traits = Traits(moves=True, alike=True)
     value = 0
 
     @classmethod

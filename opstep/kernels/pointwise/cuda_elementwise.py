@@ -164,7 +164,8 @@ def _kernel(task: Task, ways: tuple[str, ...], walks: tuple[int, ...], width: in
     scope |= {"load": Intrinsic("load", width), "store": Intrinsic("store", width)}
     scope |= {"element": task.element, "takes_effect": takes_effect}
     text = "\n".join(Text(task, ways, walks, width).lines())
-    made = from_text(text, f"{task.name} on CUDA {next(_numbers)}", "kernel", scope)
+    what = task.name if task.name == "fused" else f"elementwise {task.name}"
+    made = from_text(text, f"{what} on CUDA {next(_numbers)}", "kernel", scope)
     made.__name__ = task.name
     return made
 

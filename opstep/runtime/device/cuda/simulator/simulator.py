@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from pathlib import Path
 from random import Random
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -153,10 +153,10 @@ def value_of(value: Any, dtype: DType) -> Any:
         return getattr(simulated_scores, value.name)(*value.shape)
     if isinstance(value, names.Real):
         return np.float64 if dtype.name == "f64" else np.float32
-    if value is math:
+    if value is math or (isinstance(value, BuiltinFunctionType) and value.__module__ == "math"):
         from opstep.runtime.device.cuda.simulator import simulated_math
 
-        return simulated_math
+        return simulated_math if value is math else getattr(simulated_math, value.__name__)
     return value
 
 
