@@ -62,7 +62,7 @@ def reinterpreted(a: Arg, dtype: DType) -> Arg:
 
 
 def copy_block(x: Arg, y: Arg, dims: Dims, x_start: int = 0, y_start: int = 0) -> Grid | None:
-    """Copies a box, whose axes are merged (`kernels.copying.merged`)."""
+    """Copies a box, whose axes are merged (`copying.merged`)."""
     if prod(n for n, _, _ in dims[:-1]) >= LIMIT or not (type(x) is type(y) is Arg):
         return None
     total = prod(n for n, _, _ in dims)
