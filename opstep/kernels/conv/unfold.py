@@ -140,7 +140,10 @@ class col2im(Op):
 
 
 def copy_windows(x, y, rows, columns, lo, hi):
-    """A unit is what a kernel's place meets in a row of windows."""
+    """A unit is what a kernel's place meets in a row of windows.
+
+    Not by `sums`: an axis of y is places of both axes of a kernel, or windows of both axes of x.
+    """
     for unit in range(lo, hi):
         i = unit % rows[4]
         place = unit // rows[4]
@@ -158,7 +161,11 @@ def copy_windows(x, y, rows, columns, lo, hi):
 
 
 def add_windows(x, y, rows, columns, lo, hi):
-    """A unit is a channel."""
+    """A unit is a channel.
+
+    On the CPU `sums` takes 6.6 times as long for windows of 3x3, 5.3 times for 4x4 with a stride of
+    2, 0.9 times for 3x3 with a stride of 2 (f32, one core).
+    """
     for unit in range(lo, hi):
         to = offset(y, unit * rows[5] * columns[5])
         for k in range(rows[5] * columns[5]):
@@ -201,7 +208,9 @@ def _as_sums(x: Arg, y: Arg, axes: tuple) -> tuple[Arg, Arg, list[Terms]]:
 @cache
 def spread_windows(quotient: Callable) -> Callable:
     def spread_windows(x, y, rows, columns, lo, hi):
-        """A unit is a window of a channel, so neighbours write neighbours at each of its places."""
+        """A unit is a window of a channel, so neighbours write neighbours at each of its places;
+        no `sums`, as `copy_windows`.
+        """
         windows = rows[4] * columns[4]
         for unit in range(lo, hi):
             channel = quotient(unit, windows)

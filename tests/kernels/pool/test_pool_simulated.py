@@ -8,7 +8,7 @@ import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.kernels.pool import cuda_grid_sample
-from opstep.kernels.schedules.cuda import window
+from opstep.kernels.schedules.cuda import window, window_maxima
 from opstep.runtime.device.cpu import device as cpu
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
@@ -86,13 +86,33 @@ def test_the_last_window_reaches_beyond():
     ((2, 4, 3), (1, 2, 7), (1, 2, 1), (2, 1, 2)),  # not a small one
 ])  # fmt: skip
 def test_volumes(name, kernel, stride, padding, dilation):
+    window = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    check_maxima(name, (2, 2, 5, 6, 7), window)
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "max_pool2d_with_indices", "max_pool2d_grad"])
+@pytest.mark.parametrize("enough", [1, 1 << 18])
+@pytest.mark.parametrize("shape, kernel, stride, padding, dilation", [
+    ((1, 2, 9, 40), (4, 19), (2, 3), (2, 9), (2, 2)),  # longer than a thread's share of a row
+    ((2, 2, 15, 17), (7, 7), (4, 4), (0, 0), (1, 1)),
+    ((1, 2, 40, 3), (33, 1), (5, 1), (16, 0), (1, 1)),  # many rows at a time
+])  # fmt: skip
+def test_large_windows(name, enough, shape, kernel, stride, padding, dilation, monkeypatch):
+    """A thread has a window to itself, or a few threads share it."""
+    monkeypatch.setattr(window_maxima, "_ENOUGH", enough)
+    check_maxima(
+        name, shape, {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    )
+
+
+def check_maxima(name, shape, window):
     """Equal elements, and NaNs, are often in one window."""
     rng, op = np.random.default_rng(7), OPS[name]
-    x = np.round(made(rng, (2, 2, 5, 6, 7), np.float32) / 16)
-    window = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    x = np.round(made(rng, shape, np.float32) / 16)
     operands = [x]
     if name.endswith("grad"):
-        like = OPS["max_pool3d"].oracle(x.astype(np.float64), **complete(OPS["max_pool3d"], window))
+        forward = OPS[name.removesuffix("_grad")]
+        like = forward.oracle(x.astype(np.float64), **complete(forward, window))
         operands = [rng.integers(-8, 9, like.shape).astype(np.float32), x]
     attrs = complete(op, window)
     expected = op.oracle(*(a.astype(np.float64) for a in operands), **attrs)

@@ -1,7 +1,8 @@
 """The largest elements of windows on CUDA, where they stand, and what is passed back to them.
 
 A thread has small windows to itself: all that it reads is asked for before the first of it is used.
-Of others a few neighbouring threads share one, and read its elements side by side.
+It has a few elements of others at a time, asked for alike; where windows are few, neighbouring
+threads share one, and read its elements side by side.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ THREADS = 256
 LANES = 32  # threads of a window, at most, which share its rows
 EACH = 8  # elements that are worth a thread
 OWN = 2  # small windows of a thread, below each other
+_HELD = 8  # elements of other windows that a thread asks for at a time
+_ENOUGH = 1 << 18  # threads: for more, threads do not share a window
 _MOST = 27  # elements of a small window
 _NONE = 255  # the place of a largest element that there is not
 
@@ -84,14 +87,22 @@ def _largest(
         args = (x, y, places, size, *sizes, *out, teams, *before)
         return [Grid(kernel, *args, grid=-(-size // THREADS), block=THREADS)]
     lanes = 1
-    while lanes < min(LANES, taps[2]) and lanes * like.size * EACH < x.size:
+    most = min(_ENOUGH, -(-x.size // EACH))
+    while lanes < min(LANES, taps[2]) and lanes * like.size < most:
         lanes *= 2
+    columns = min(_HELD, max(1, -(-taps[2] // lanes)))
     quotient = floor_quotient if max(x.size, like.size * lanes) >= LIMIT else div32
-    kernel = largest_of_spans(lanes, _kind(x), quotient, gives)
-    tables = (s.begins + s.ends for s in spans)
+    kernel = largest_of_spans(lanes, _HELD // columns, columns, _kind(x), quotient, gives)
     none = -1 if gives == "places" else 0
+    tables = (_seen(s) for s in spans)
     args = (x, y, places, lowest, none, like.size, *sizes, *out, *tables, *(s.step for s in spans))
     return [Grid(kernel, *args, grid=-(-like.size * lanes // THREADS), block=THREADS)]
+
+
+def _seen(span: Span) -> tuple[int, ...]:
+    """Begins, then ends that stand next to a window's last element."""
+    pairs = zip(span.begins, span.ends, strict=True)
+    return span.begins + tuple(e - (e - 1 - b) % span.step for b, e in pairs)
 
 
 def _kind(x: Arg) -> Any:
@@ -166,9 +177,17 @@ def largest_of_few(
 
 
 @cache
-def largest_of_spans(lanes: int, kind: Any, quotient: Callable, gives: str) -> Callable:
-    """The kernel for any windows, `lanes` neighbouring threads each."""
+def largest_of_spans(
+    lanes: int, rows: int, columns: int, kind: Any, quotient: Callable, gives: str
+) -> Callable:
+    """The kernel for any windows, `lanes` neighbouring threads each, which ask for `rows` times
+    `columns` elements at a time: `rows` is 1 where a row is more than `lanes` times `columns`.
+
+    Past the end of a window its last element, or row, is taken again, and changes nothing. Loops
+    add their steps: a range by a step that is not known is a division for each row.
+    """
     with_values, with_places = gives != "places", gives != "values"
+    held = rows * columns
 
     def largest_of_spans(
         x, y, places, lowest, none, n, depth, height, width, out_d, out_h, out_w, deep, high, wide,
@@ -183,22 +202,38 @@ def largest_of_spans(lanes: int, kind: Any, quotient: Callable, gives: str) -> C
         i = above - volume * out_h
         channel = quotient(volume, out_d)
         z = volume - channel * out_d
-        base = channel * depth * height * width
-        found, highest = np.int64(-1), kind(0)
-        for d in range(deep[z], deep[out_d + z], step_d):
-            for h in range(high[i], high[out_h + i], step_h):
-                row = (d * height + h) * width
-                for w in range(wide[j] + lane * step_w, wide[out_w + j], lanes * step_w):
-                    v = kind(x[base + row + w])
-                    if found < 0 or v > highest or v != v:
-                        found = row + w
-                        highest = v
+        d, first_h, first_w = deep[z], high[i], wide[j]
+        end_d, end_h, end_w = deep[out_d + z], high[out_h + i], wide[out_w + j]
+        some = (d < end_d) & (first_h < end_h) & (first_w < end_w)
+        found, highest = (d * height + first_h) * width + first_w, kind(0)
+        if some:
+            seen = pointer_to(cuda.local.array(held, kind))
+            source = offset(x, channel * depth * height * width)
+            highest = kind(source[found])
+            while d < end_d:
+                h = first_h
+                while h < end_h:
+                    w = first_w + lane * step_w
+                    while w < end_w:
+                        for t in range(held):
+                            row = d * height + min(h + t // columns * step_h, end_h - 1)
+                            to = min(w + t % columns * lanes * step_w, end_w - 1)
+                            seen[t] = kind(source[row * width + to])
+                        for t in range(held):
+                            row = d * height + min(h + t // columns * step_h, end_h - 1)
+                            to = min(w + t % columns * lanes * step_w, end_w - 1)
+                            v = seen[t]
+                            taken = (v > highest) | (v != v)
+                            found = row * width + to if taken else found
+                            highest = pick(taken, v, highest)
+                        w += lanes * columns * step_w
+                    h += rows * step_h
+                d += step_d
         step = lanes // 2
         while step > 0:  # the first of the largest, or the last NaN
             v, at = shuffle_xor(highest, step), shuffle_xor(found, step)
-            if at >= 0 and (
-                found < 0
-                or v > highest
+            if (
+                v > highest
                 or (v == highest and at < found)
                 or (v != v and (highest == highest or at > found))
             ):
@@ -207,9 +242,9 @@ def largest_of_spans(lanes: int, kind: Any, quotient: Callable, gives: str) -> C
             step //= 2
         if unit < n and lane == 0:
             if with_values:
-                y[unit] = highest if found >= 0 else kind(lowest)
+                y[unit] = highest if some else kind(lowest)
             if with_places:
-                places[unit] = found if found >= 0 else none
+                places[unit] = found if some else none
 
     return largest_of_spans
 

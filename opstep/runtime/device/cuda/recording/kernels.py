@@ -68,7 +68,8 @@ def _described(
 
 
 def readable(name: str) -> str:
-    """A kernel's name as it was written, without types: ``opstep.kernels.pool.cuda_pool.repeat``.
+    """A kernel's name as it was written, without types: as in
+    ``opstep.kernels.conv.cuda_edges.mend_edges``.
 
     Names are mangled as in C++: ``_ZN6opstep7kernels...E``, ``_Z4work...``.
     """

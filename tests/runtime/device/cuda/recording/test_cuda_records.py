@@ -87,7 +87,7 @@ def test_moves_lie_between_ops():
 @pytest.mark.parametrize(
     ("mangled", "name"),
     [
-        ("_ZN6opstep7kernels4pool9cuda_pool6repeatB3v45B92cw51cXTLSUwE10float32_2a", None),
+        ("_ZN6opstep7kernels4conv10cuda_edges10mend_edgesB3v45B92cw51cXTLSUwE10float32_2a", None),
         ("_Z23implicit_convolve_sgemmIffLi1024ELi5EEviiiPKT_", "implicit_convolve_sgemm"),
         ("_ZN7cutlass7Kernel2I66cutlass_80_simtEEvNT_6ParamsE", "cutlass.Kernel2"),
         ("sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32"),
@@ -95,4 +95,5 @@ def test_moves_lie_between_ops():
     ],
 )
 def test_names_of_kernels_can_be_read(mangled, name):
-    assert readable(mangled) == (name or (mangled and "opstep.kernels.pool.cuda_pool.repeat"))
+    edges = "opstep.kernels.conv.cuda_edges.mend_edges"
+    assert readable(mangled) == (name or (mangled and edges))
