@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.collective import gpus
-from opstep.kernels.move.creation import put_all
+from opstep.kernels.move.copying import filled
 from opstep.runtime.device.ranks import Ranks
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Op, Traits
@@ -31,7 +31,7 @@ class rank(Op):
         return np.array(0, np.int32)
 
     def cpu(y, *, over):
-        return put_all(y, 0)
+        return filled(y, 0)
 
     @staticmethod
     def joined(ranks: Ranks, y, *, over):

@@ -21,6 +21,7 @@ from opstep.kernels.move import cuda_copying as gpu
 from opstep.kernels.move.cuda_copying import plane_of
 from opstep.kernels.pointwise.cuda_elementwise import elementwise, itself
 from opstep.kernels.rules.axes import strides_of
+from opstep.kernels.rules.literals import bits_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op, Traits
@@ -221,9 +222,13 @@ def _long_rows(dims, itemsize: int) -> list[tuple[int, int, int]]:
     return [*outer, (n // piece, piece * xs, piece * ys), last, (piece, xs, ys)]
 
 
-def filled(y: Arg, value: int) -> list[Launch]:
-    """Writes `value`, the bits of an element as an integer of its width, everywhere."""
-    y = as_carrier(y)
+def filled(y: Arg, value: int | float) -> list[Launch]:
+    """Writes one value everywhere: its bits as they are stored, or itself into working memory."""
+    if type(y) is Arg:
+        value = bits_of(value, y.stored)
+        y = Arg(TensorType(carrier(y.stored), y.shape), y.slot)
+    elif y.dtype.is_float:
+        value = float(value)
     cuda = partial(elementwise, itself, "put", (), y, (value,))
     return [Launch(put, y, value, units=y.size, cuda=cuda)]
 

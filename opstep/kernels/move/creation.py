@@ -12,17 +12,12 @@ import numpy as np
 from opstep.kernels.move.copying import filled
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rules.axes import around, axis_of, volume
-from opstep.kernels.rules.literals import bits_of, check_value
+from opstep.kernels.rules.literals import check_value
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32
-from opstep.runtime.device.launch import Arg, Grid, Launch
+from opstep.runtime.device.launch import Grid, Launch
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType
-
-
-def put_all(y: Arg, value: int | float) -> list[Launch]:
-    """Fills y, of any dtype, with one value."""
-    return filled(y, bits_of(value, y.dtype))
 
 
 class Creation(Op):
@@ -55,7 +50,7 @@ class Constant(Creation):
 
     @classmethod
     def cpu(cls, y, *, shape, dtype, value=None):
-        return put_all(y, cls.value if value is None else value)
+        return filled(y, cls.value if value is None else value)
 
 
 class full(Constant):
@@ -226,7 +221,7 @@ class extent(Creation):
         return np.array(_extent(of, over), np.float64 if dtype.is_float else dtype.numpy)
 
     def cpu(y, *, of, over, dtype):
-        return put_all(y, _extent(of, over))
+        return filled(y, _extent(of, over))
 
 
 def _extent(of, over) -> Dim:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.move.cuda_copying import reinterpreted, repeated
-from opstep.kernels.pick.reach import Index, Reach, joined
-from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.kernels.pick.reach import Index, Reach, joined, strides_of
+from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
 from opstep.runtime.ir.types import i32, i64
@@ -43,12 +43,14 @@ def pick(x: Arg, y: Arg, reach: Reach, nothing: int) -> Grid | None:
     size = y.size // dims[0][0]
     if size >= WIDE and not any(dims[0][2:]):  # the same indices again and again
         (again, apart, *_), *dims = dims
-        args = (*args, *tensors, size, again, apart, *table(indices, dims))
+        args = (*args, *tensors, size, again, apart, len(dims), *table(indices, dims))
         grid = -(-size * -(-again // AGAIN) // THREADS)
         return Grid(again_kernel(which), *args, grid=grid, block=THREADS)
     grid = -(-y.size // (THREADS * EACH))
+    in_order, dims = ordered(dims)
     args = (*args, *tensors, y.size, 0, *table(indices, dims))
-    return Grid(elements_kernel(which), *args, grid=grid, block=THREADS)
+    kernel = elements_kernel(which, len(dims), in_order)
+    return Grid(kernel, *args, grid=grid, block=THREADS)
 
 
 def _rows(
@@ -65,7 +67,7 @@ def _rows(
     each = count if count < THREADS * TURN else THREADS * TURN
     across = -(-count // each)
     args = (reinterpreted(x, word), reinterpreted(y, word), repeated(nothing, itemsize), *tensors)
-    args = (*args, rows, *table(indices, outer, group), count, each, across, bits)
+    args = (*args, rows, len(outer), *table(indices, outer, group), count, each, across, bits)
     grid = across * -(-rows // (THREADS >> bits))
     return Grid(rows_kernel(pair, which), *args, grid=grid, block=THREADS)
 
@@ -73,6 +75,13 @@ def _rows(
 def are_rows(dims: list) -> bool:
     """Whether neighbours are picked together, by one index."""
     return len(dims) > 1 and not any(dims[-1][2:]) and dims[-1][1] == 1
+
+
+def ordered(dims: list) -> tuple[bool, list]:
+    """Whether all indices stand one after the other, as entries do; axes, of x alone if so."""
+    sizes, steps, *of = zip(*dims, strict=True)
+    in_order = all(walk == strides_of(sizes) for walk in of)
+    return in_order, joined(sizes, steps) if in_order else dims
 
 
 def word_of(dims: list, indices: Sequence[Index], itemsize: int, most: int) -> int:
@@ -94,13 +103,13 @@ def operands(indices: Sequence[Index]) -> tuple[tuple[Any, ...], tuple[int, ...]
 
 
 def table(indices: Sequence[Index], dims: list, group: int = 1) -> tuple:
-    """The table that `finder` takes of axes of (extent, step in x, step of each index): rank,
-    sizes, steps, and about each index; what is counted in x is counted in groups.
+    """The table that `finder` takes of axes of (extent, step in x, step of each index): sizes,
+    steps, and about each index; what is counted in x is counted in groups.
     """
     columns = list(zip(*dims, strict=True))
     steps = (*(s // group for s in columns[1]), *(s for of in columns[2:] for s in of))
     about = tuple(n for i in indices for n in (i.extent, i.along // group, i.start, i.skipped))
-    return len(dims), columns[0], steps, about
+    return columns[0], steps, about
 
 
 def located(
@@ -120,13 +129,11 @@ def located(
     most += [max(i.extent - 1, 0) * i.along for i in reach.indices]
     nowhere = sum(most) // unit + 1
     keys = Scratch(i32 if nowhere < LIMIT // 2 else i64, count)
+    in_order, dims = ordered(dims)
     args = (tensors[0], keys, nowhere, *tensors, count, first, *table(reach.indices, dims, unit))
+    kernel = elements_kernel(which, len(dims), in_order, place_itself)
     grid = -(-count // (THREADS * EACH))
-    return (
-        Grid(elements_kernel(which, place_itself), *args, grid=grid, block=THREADS),
-        keys,
-        nowhere,
-    )
+    return Grid(kernel, *args, grid=grid, block=THREADS), keys, nowhere
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -152,48 +159,74 @@ _TAKE = (first_of, second_of, third_of, fourth_of)
 
 
 @cache
-def adder(which: tuple[int, ...]) -> Callable:
-    """Adds to a place what the indices say that stand at these offsets; below 0 where the place
-    does not exist.
-    """
+def reader(which: tuple[int, ...]) -> Callable:
+    """Reads a number of each index, at these offsets, into `numbers` from `at` on."""
     if not which:
 
-        def add_nothing(a, b, c, d, offsets, about):
-            return offsets[0]
+        def read_nothing(a, b, c, d, offsets, about, numbers, at):
+            return
 
-        return add_nothing
+        return read_nothing
 
-    before, take, at = adder(which[:-1]), _TAKE[which[-1]], len(which) - 1
+    before, take, m = reader(which[:-1]), _TAKE[which[-1]], len(which) - 1
 
-    def add(a, b, c, d, offsets, about):
-        place = before(a, b, c, d, offsets, about)
-        n = about[4 * at]
-        k = np.int64(take(a, b, c, d)[offsets[at + 1] + about[4 * at + 2]])
-        k = k + n if k < 0 else k
-        there = k >= 0 and k < n and k != about[4 * at + 3] and place >= 0
-        return place + k * about[4 * at + 1] if there else np.int64(-1)
+    def read(a, b, c, d, offsets, about, numbers, at):
+        before(a, b, c, d, offsets, about, numbers, at)
+        numbers[at + m] = take(a, b, c, d)[offsets[m + 1] + about[4 * m + 2]]
+
+    return read
+
+
+@cache
+def adder(count: int) -> Callable:
+    """Adds to a place what these numbers say; below 0 where the place does not exist. No load waits
+    for a condition.
+    """
+
+    def add(place, numbers, at, about):
+        there = True
+        for m in range(count):
+            n, along, skipped = about[4 * m], about[4 * m + 1], about[4 * m + 3]
+            k = numbers[at + m]
+            k = k + n if k < 0 else k
+            there = there & (k >= 0) & (k < n) & (k != skipped)
+            place += k * along if there else 0
+        return place if there else np.int64(-1)
 
     return add
 
 
 @cache
-def finder(which: tuple[int, ...]) -> Callable:
-    """The place of an entry in x; below 0 where it does not exist."""
-    add, count = adder(which), len(which) + 1
+def walker(walks: int) -> Callable:
+    """The offsets of an entry: in x, and in each index."""
 
-    def find(a, b, c, d, entry, rank, sizes, steps, about):
-        offsets = cuda.local.array(count, np.int64)
-        for m in range(count):
+    def walk(entry, rank, sizes, steps, offsets):
+        for m in range(walks):
             offsets[m] = 0
         for back in range(1, rank):
             axis = rank - back
             above = div32(entry, sizes[axis])
-            for m in range(count):
+            for m in range(walks):
                 offsets[m] += (entry - above * sizes[axis]) * steps[m * rank + axis]
             entry = above
-        for m in range(count):
+        for m in range(walks):
             offsets[m] += entry * steps[m * rank]
-        return add(a, b, c, d, offsets, about)
+
+    return walk
+
+
+@cache
+def finder(which: tuple[int, ...]) -> Callable:
+    """The place of an entry in x; below 0 where it does not exist."""
+    count, walks = len(which), len(which) + 1
+    walk, read_numbers, add = walker(walks), reader(which), adder(count)
+
+    def find(a, b, c, d, entry, rank, sizes, steps, about):
+        offsets = cuda.local.array(walks, np.int64)
+        numbers = cuda.local.array(count, np.int64)
+        walk(entry, rank, sizes, steps, offsets)
+        read_numbers(a, b, c, d, offsets, about, numbers, 0)
+        return add(offsets[0], numbers, 0, about)
 
     return find
 
@@ -207,19 +240,33 @@ def place_itself(x, place):
 
 
 @cache
-def elements_kernel(which: tuple[int, ...], read: Callable = element_at) -> Callable:
+def elements_kernel(
+    which: tuple[int, ...], rank: int, in_order: bool, read: Callable = element_at
+) -> Callable:
     """A thread has `EACH` elements, a block apart: their indices are read together, then they. They
-    are those of the entries from `start` on.
+    are those of the entries from `start` on; `in_order`: so are all indices, and axes are of x.
     """
-    find = finder(which)
+    count, walks, room = len(which), len(which) + 1, len(which) * EACH
+    walk, read_numbers, add = walker(walks), reader(which), adder(count)
 
-    def pick_elements(x, y, nothing, a, b, c, d, size, start, rank, sizes, steps, about):
+    def pick_elements(x, y, nothing, a, b, c, d, size, start, sizes, steps, about):
         first = np.int64(cuda.blockIdx.x) * (THREADS * EACH) + cuda.threadIdx.x
+        offsets = cuda.local.array(walks, np.int64)
+        numbers = cuda.local.array(room, np.int64)
         places = cuda.local.array(EACH, np.int64)
         found = cuda.local.array(EACH, np.int64)
         for j in range(EACH):
             entry = start + min(first + j * THREADS, size - 1)
-            places[j] = find(a, b, c, d, entry, rank, sizes, steps, about)
+            if in_order:
+                for m in range(walks):
+                    offsets[m] = entry
+            else:
+                walk(entry, rank, sizes, steps, offsets)
+            places[j] = offsets[0]
+            read_numbers(a, b, c, d, offsets, about, numbers, j * count)
+        for j in range(EACH):
+            place = spot(places[j], sizes, steps, rank) if in_order else places[j]
+            places[j] = add(place, numbers, j * count, about)
         for j in range(EACH):
             found[j] = read(x, places[j]) if places[j] >= 0 else nothing
         for j in range(EACH):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.move.creation import put_all
+from opstep.kernels.move.copying import filled
 from opstep.kernels.pick.picking import Pick, add_elements, always, put
 from opstep.kernels.pick.reach import (
     Index,
@@ -193,11 +193,11 @@ class one_hot(Op):
         return np.where((at == place) | (at + classes == place), on, off)
 
     def cpu(index, y, *, classes, axis, on, off, dtype):
-        return [*put_all(y, off), *put(always(_kept(on, y)), index, y, _marked(y, index, axis))]
+        return [*filled(y, off), *put(always(_kept(on, y)), index, y, _marked(y, index, axis))]
 
     def cuda(index, y, *, classes, axis, on, off, dtype):
         put_on = put(always(_kept(on, y)), index, y, _marked(y, index, axis), on_gpu=True)
-        return [*put_all(y, off), *put_on]
+        return [*filled(y, off), *put_on]
 
 
 def _summed(gx: Arg, index: Arg, axis: int, ignored: int | None) -> Reach:
