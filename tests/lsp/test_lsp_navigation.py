@@ -279,8 +279,16 @@ def test_a_file_of_the_library_that_is_opened_is_still_the_library():
             other.ask("prepareRename", "at")
 
 
-def test_ops_of_one_declaration_lead_to_it():
-    path, found = op_location("max_pool3d") or pytest.fail("nowhere")
+@pytest.mark.parametrize(
+    ("op", "file", "declaring"),
+    [
+        ("max_pool3d", "pool.py", "MaxPool"),
+        ("conv2d", "conv.py", "Convolution"),
+        ("conv1d_integer", "conv_integer.py", "IntegerConvolution"),
+    ],
+)
+def test_ops_of_one_declaration_lead_to_it(op, file, declaring):
+    path, found = op_location(op) or pytest.fail("nowhere")
     line = path.read_text().splitlines()[found.start.line]
-    assert path.name == "pool.py"
-    assert line.startswith("class MaxPool(")
+    assert path.name == file
+    assert line.startswith(f"class {declaring}(")

@@ -22,7 +22,6 @@ from opstep.kernels.conv.correlation import correlate, geometry_of
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.filter_grad import filter_gradients
 from opstep.kernels.conv.pointwise import mix_channels
-from opstep.kernels.conv.ranks import of_ranks
 from opstep.kernels.conv.transposed import gather_back
 from opstep.kernels.conv.vendor import convolutions
 from opstep.kernels.conv.windows import (
@@ -38,18 +37,12 @@ from opstep.kernels.conv.windows import (
     windows,
 )
 from opstep.kernels.rules.pitfalls import CONVOLUTION
-from opstep.runtime.ir.op import Mismatch, Op, Traits
+from opstep.kernels.rules.ranks import by_rank
+from opstep.runtime.ir.op import OPS, Mismatch, Op, Traits
+
+ATTRS = "stride: ints = {ones}, padding: ints = {zeros}, dilation: ints = {ones}, groups: int = 1)"
 
 _LETTERS = ("", "S", "R, S", "T, R, S")
-
-
-def attributes(axes: int, transposed: bool = False) -> str:
-    ones, zeros = [1] * axes, [0] * axes
-    extra = f"output_padding: ints = {zeros}, " * transposed
-    return (
-        f"stride: ints = {ones}, padding: ints = {zeros}, {extra}"
-        f"dilation: ints = {ones}, groups: int = 1)"
-    )
 
 
 def want_filters(name: str, w, groups: int, axes: int) -> None:
@@ -85,6 +78,32 @@ def bias_gradient(g, b, gy):
     return g.sum(gy, axes=[k for k in range(gy.type.rank) if k != 1], keepdims=False)
 
 
+def _turns(x, w, *others, stride, groups, **attrs):
+    points = prod(w.shape[2:]) == prod(stride) == 1 and prod(x.shape[2:]) % 8 == 0
+    return groups == 1 and not points
+
+
+_SUM = """{n}D convolution: each output is the sum of products of a filter and the window under it.
+
+x [N, C, {size}], w [K, C/groups, {kernel}], b [K]; y [N, K, {out}] with """
+
+
+@by_rank(
+    "conv{n}d(x: N, w: N, b: N?, *, " + ATTRS,
+    _SUM + "W' as in `conv2d`. Padding is one number, or two: left, right.",
+    _SUM + "H' = (H + top + bottom - dilation*(R - 1) - 1)//stride + 1, W' likewise.",
+    _SUM + "sizes as in `conv2d`. Padding is three numbers, or six: front, top, left, back, "
+    "bottom, right.",
+    formula=(
+        "y[n, k, j] = b[k] + sum over c, s of x[n, c, j*stride + s*dilation - left] * w[k, c, s]",
+        "y[n, k, i, j] = b[k] + sum over c, r, s of "
+        "x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]",
+        "y[n, k, z, i, j] = b[k] + sum over c, t, r, s of "
+        "x[n, c, z*stride + t*dilation - front, ...] * w[k, c, t, r, s]",
+    ),
+    source="torch.nn.functional.conv{n}d, ATen convolution, ONNX Conv",
+    lays_out=(None, _turns, None),
+)
 class Convolution(Op):
     """Base of convolutions of `axes` dimensions."""
 
@@ -164,33 +183,6 @@ class Convolution(Op):
         return flops
 
 
-conv1d, conv2d, conv3d = of_ranks(
-    Convolution,
-    "conv{n}d",
-    lambda n: f"(x: N, w: N, b: N?, *, {attributes(n)}",
-    """{n}D convolution: each output is the sum of products of a filter and the window under it.
-
-    x [N, C, {size}], w [K, C/groups, {kernel}], b [K]; y [N, K, {out}] with {rest}. {padding}
-    """,
-    "torch.nn.functional.conv{n}d, ATen convolution, ONNX Conv",
-    "y[n, k, {at}] = b[k] + sum over c, {taps} of "
-    "x[n, c, {first}*stride + {tap}*dilation - {side}{more}] * w[k, c, {taps}]",
-    (
-        "W' as in `conv2d`",
-        "H' = (H + top + bottom - dilation*(R - 1) - 1)//stride + 1, W' likewise",
-        "sizes as in `conv2d`",
-    ),
-)
-
-
-def _turns(x, w, *others, stride, groups, **attrs):
-    points = prod(w.shape[2:]) == prod(stride) == 1 and prod(x.shape[2:]) % 8 == 0
-    return groups == 1 and not points
-
-
-conv2d.lays_out = staticmethod(_turns)
-
-
 # --- derivatives ----------------------------------------------------------------------------------
 
 
@@ -212,7 +204,7 @@ def scatter(gy, w, sizes, views: Sequence[Window], groups: int):
 
 
 def _check_against(axes: int, x, w, gy, **attrs) -> None:
-    forward = (conv1d, conv2d, conv3d)[axes - 1]
+    forward = OPS[f"conv{axes}d"]
     expected = forward.infer(x, w, None, **attrs)
     if expected.shape != gy.shape:
         raise Mismatch(f"{forward.name} of {x} with {w} gives {expected}, not {gy}", 0)
@@ -249,6 +241,22 @@ class Back(Op):
         return 2 * gy.with_shape((gy.shape[0], *gy.shape[2:])).size * w.size
 
 
+_BY_X = "gx [N, C, *size] from gy [N, K, {out}] and the filters w."
+
+
+@by_rank(
+    "conv{n}d_input_grad(gy: N, w: N, *, size: dims, " + ATTRS,
+    "The derivative of `conv1d` with respect to its sequences: " + _BY_X,
+    "The derivative of `conv2d` with respect to its images: " + _BY_X,
+    "The derivative of `conv3d` with respect to its volumes: " + _BY_X,
+    formula=(
+        "gx[n, c, w] = sum of gy[n, k, j] * w[k, c, s] where window (j) meets (w) at (s)",
+        "gx[n, c, h, w] = sum of gy[n, k, i, j] * w[k, c, r, s] "
+        "where window (i, j) meets (h, w) at (r, s)",
+        "gx[n, c, d, h, w] = sum of gy[n, k, z, i, j] * w[k, c, t, r, s] "
+        "where window (z, i, j) meets (d, h, w) at (t, r, s)",
+    ),
+)
 class InputGradient(Back):
     """Base of derivatives with respect to images."""
 
@@ -276,18 +284,25 @@ class InputGradient(Back):
         )
 
 
-conv1d_input_grad, conv2d_input_grad, conv3d_input_grad = of_ranks(
-    InputGradient,
-    "conv{n}d_input_grad",
-    lambda n: f"(gy: N, w: N, *, size: dims, {attributes(n)}",
-    """The derivative of `conv{n}d` with respect to its {images}: gx [N, C, *size] from gy [N, K,
-    {out}] and the filters w.
-    """,
-    formula="gx[n, c, {places}] = sum of gy[n, k, {at}] * w[k, c, {taps}] "
-    "where window ({at}) meets ({places}) at ({taps})",
+_BY_W = (
+    "The derivative of `conv{n}d` with respect to its filters: gw [K, C/groups, *kernel] from "
+    "gy [N, K, {out}] and "
 )
 
 
+@by_rank(
+    "conv{n}d_weight_grad(gy: N, x: N, *, kernel: dims, " + ATTRS,
+    _BY_W + "sequences x.",
+    _BY_W + "images x.",
+    _BY_W + "volumes x.",
+    formula=(
+        "gw[k, c, s] = sum over n, j of gy[n, k, j] * x[n, c, j*stride + s*dilation - left]",
+        "gw[k, c, r, s] = sum over n, i, j of "
+        "gy[n, k, i, j] * x[n, c, i*stride + r*dilation - top, ...]",
+        "gw[k, c, t, r, s] = sum over n, z, i, j of "
+        "gy[n, k, z, i, j] * x[n, c, z*stride + t*dilation - front, ...]",
+    ),
+)
 class WeightGradient(Op):
     """Base of derivatives with respect to filters."""
 
@@ -341,15 +356,3 @@ class WeightGradient(Op):
 
     def flops(gy, x, *, kernel, groups, **attrs):
         return 2 * gy.size * (x.shape[1] // groups) * prod(kernel)
-
-
-conv1d_weight_grad, conv2d_weight_grad, conv3d_weight_grad = of_ranks(
-    WeightGradient,
-    "conv{n}d_weight_grad",
-    lambda n: f"(gy: N, x: N, *, kernel: dims, {attributes(n)}",
-    """The derivative of `conv{n}d` with respect to its filters: gw [K, C/groups, *kernel] from gy
-    [N, K, {out}] and {images} x.
-    """,
-    formula="gw[k, c, {taps}] = sum over n, {at} of "
-    "gy[n, k, {at}] * x[n, c, {first}*stride + {tap}*dilation - {side}{more}]",
-)

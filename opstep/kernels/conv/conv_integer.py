@@ -7,12 +7,12 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.conv.conv import Convolution, attributes
+from opstep.kernels.conv.conv import ATTRS, Convolution
 from opstep.kernels.conv.packed import correlate_bytes
-from opstep.kernels.conv.ranks import of_ranks
 from opstep.kernels.conv.windows import windows
 from opstep.kernels.matmul.cuda_bytes import FEWEST, Laid, exact_products, laid_bytes
 from opstep.kernels.matmul.matmul_integer import want_bytes, want_zero
+from opstep.kernels.rules.ranks import by_rank
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid, Held, Launch, thread_a_unit
@@ -24,6 +24,21 @@ _FEWEST = 8  # filters of a group that are worth a product of matrices
 _THREADS = 256
 
 
+@by_rank(
+    "conv{n}d_integer(x: I, w: I2, b: I3?, x_zero: I?, w_zero: I2?, *, " + ATTRS,
+    "`conv{n}d` of bytes, exactly: less their zero points, which padding counts as, summed in i32."
+    "\n\nx [N, C, {size}], w [K, C/groups, {kernel}], each u8 or i8; b [K] or a scalar, i32; "
+    "x_zero a scalar, w_zero one or [K]; y [N, K, {out}], i32.",
+    formula=(
+        "y[n, k, j] = b[k] + sum over c, s of "
+        "(x[n, c, j*stride + …] - x_zero) * (w[k, c, s] - w_zero[k])",
+        "y[n, k, i, j] = b[k] + sum over c, r, s of "
+        "(x[n, c, i*stride + …] - x_zero) * (w[k, c, r, s] - w_zero[k])",
+        "y[n, k, z, i, j] = b[k] + sum over c, t, r, s of "
+        "(x[n, c, z*stride + …] - x_zero) * (w[k, c, t, r, s] - w_zero[k])",
+    ),
+    source="ONNX ConvInteger",
+)
 class IntegerConvolution(Convolution):
     """Base of convolutions of bytes."""
 
@@ -173,20 +188,3 @@ def sum_bytes(
                             if 0 <= k < columns[4]:
                                 total += (seen[k] - off) * (weights[s] - w_off)
         y[unit] = total
-
-
-_TEXT = "b: I3?, x_zero: I?, w_zero: I2?, *,"
-
-conv1d_integer, conv2d_integer, conv3d_integer = of_ranks(
-    IntegerConvolution,
-    "conv{n}d_integer",
-    lambda n: f"(x: I, w: I2, {_TEXT} {attributes(n)}",
-    """`conv{n}d` of bytes, exactly: less their zero points, which padding counts as, summed in i32.
-
-    x [N, C, {size}], w [K, C/groups, {kernel}], each u8 or i8; b [K] or a scalar, i32; x_zero a
-    scalar, w_zero one or [K]; y [N, K, {out}], i32.
-    """,
-    "ONNX ConvInteger",
-    "y[n, k, {at}] = b[k] + sum over c, {taps} of "
-    "(x[n, c, {first}*stride + …] - x_zero) * (w[k, c, {taps}] - w_zero[k])",
-)

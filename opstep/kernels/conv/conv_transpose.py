@@ -8,19 +8,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opstep.kernels.conv.conv import (
+    ATTRS,
     Back,
-    attributes,
     bias_gradient,
     of_rank,
     scatter,
     want_bias,
     want_filters,
 )
-from opstep.kernels.conv.ranks import of_ranks
 from opstep.kernels.conv.windows import Window, axes_of, per_axis, want_images, windows
+from opstep.kernels.rules.ranks import by_rank
 from opstep.runtime.ir.op import Mismatch
 
+_ATTRS = ATTRS.replace("dilation", "output_padding: ints = {zeros}, dilation")
+_SHAPES = """ adds a filter to the output, `stride` apart.
 
+x [N, C, {size}], w [C, K/groups, {kernel}], b [K]; y [N, K, {out}] with """
+
+
+@by_rank(
+    "conv_transpose{n}d(x: N, w: N, b: N?, *, " + _ATTRS,
+    f"Transposed 1D convolution: each element{_SHAPES}W' as in `conv_transpose2d`.",
+    f"Transposed 2D convolution: each pixel{_SHAPES}H' = (H - 1)*stride - top - bottom + "
+    "dilation*(R - 1) + output_padding + 1, W' likewise.",
+    f"Transposed 3D convolution: each element{_SHAPES}sizes as in `conv_transpose2d`.",
+    formula=(
+        "y[n, k, w] = b[k] + sum of x[n, c, j] * w[c, k, s] where w = j*stride + s*dilation - left",
+        "y[n, k, h, w] = b[k] + sum of x[n, c, i, j] * w[c, k, r, s] "
+        "where h = i*stride + r*dilation - top, ...",
+        "y[n, k, d, h, w] = b[k] + sum of x[n, c, z, i, j] * w[c, k, t, r, s] "
+        "where d = z*stride + t*dilation - front, ...",
+    ),
+    source="torch.nn.functional.conv_transpose{n}d, ATen convolution (transposed=true), "
+    "ONNX ConvTranspose",
+)
 class Transposed(Back):
     """Base of transposed convolutions of `axes` dimensions."""
 
@@ -76,23 +97,3 @@ def _grown(sizes, views: Sequence[Window], extra: Sequence[int]) -> list:
         (n - 1) * v.stride - v.before - v.after + v.span + more
         for n, v, more in zip(sizes, views, extra, strict=True)
     ]
-
-
-conv_transpose1d, conv_transpose2d, conv_transpose3d = of_ranks(
-    Transposed,
-    "conv_transpose{n}d",
-    lambda n: f"(x: N, w: N, b: N?, *, {attributes(n, transposed=True)}",
-    """Transposed {n}D convolution: each {element} adds a filter to the output, `stride` apart.
-
-    x [N, C, {size}], w [C, K/groups, {kernel}], b [K]; y [N, K, {out}] with {rest}.
-    """,
-    "torch.nn.functional.conv_transpose{n}d, ATen convolution (transposed=true), "
-    "ONNX ConvTranspose",
-    "y[n, k, {places}] = b[k] + sum of x[n, c, {at}] * w[c, k, {taps}] "
-    "where {place} = {first}*stride + {tap}*dilation - {side}{more}",
-    (
-        "W' as in `conv_transpose2d`",
-        "H' = (H - 1)*stride - top - bottom + dilation*(R - 1) + output_padding + 1, W' likewise",
-        "sizes as in `conv_transpose2d`",
-    ),
-)

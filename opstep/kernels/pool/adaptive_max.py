@@ -18,7 +18,9 @@ from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import i64
 
 _FOUND = "The largest element of each window, and its index"
-_PLACES = "`adaptive_avg_pool{n}d`.\n\nx {x}; y and i64 indices, both [N, C, *output_size]."
+_PLACES = (
+    "`adaptive_avg_pool{n}d`.\n\nx [N, C, {size}]; y and i64 indices, both [N, C, *output_size]."
+)
 
 
 def _spans(x, y) -> list[Span]:

@@ -78,22 +78,23 @@ _ATTRS = (
     "kernel: ints, stride: ints = none, padding: ints = {zeros}, "
     "ceil_mode: bool = false, count_include_pad: bool = true, divisor_override: int = none)"
 )
-_MEAN = "The mean of each window.\n\nx {x}; y as in `max_pool{n}d`"
+_MEAN = "The mean of each window.\n\nx [N, C, {size}]; y as in `max_pool{n}d`"
+_LIKE = _MEAN + ", attributes as in `avg_pool2d`."
 
 
 @by_rank(
     "avg_pool{n}d(x: F, *, " + _ATTRS,
-    _MEAN + ", attributes as in `avg_pool2d`.",
-    _MEAN
-    + """. With `count_include_pad`, the zeros of the padding count
-as elements; otherwise a window's sum is divided by the number of elements inside the image, or
-by `divisor_override`. `stride` defaults to the kernel.""",
-    _MEAN + ", attributes as in `avg_pool2d`.",
-    source="torch.nn.functional.avg_pool{n}d, ONNX AveragePool (whose count_include_pad is false)",
-    formula=lambda n: (
-        "y[n, c, i, j] = mean over r, s of x[n, c, i*stride + r - top, j*stride + s - left]"
-        * (n == 2)
+    _LIKE,
+    _MEAN + ". With `count_include_pad`, the zeros of the padding count as elements; otherwise a "
+    "window's sum is divided by the number of elements inside the image, or by `divisor_override`. "
+    "`stride` defaults to the kernel.",
+    _LIKE,
+    formula=(
+        "",
+        "y[n, c, i, j] = mean over r, s of x[n, c, i*stride + r - top, j*stride + s - left]",
+        "",
     ),
+    source="torch.nn.functional.avg_pool{n}d, ONNX AveragePool (whose count_include_pad is false)",
 )
 class AveragePool(Mean):
     """Base of poolings of `axes` dimensions."""
@@ -117,16 +118,16 @@ class AveragePool(Mean):
         return cls.infer(x, **attrs).size * (prod(attrs["kernel"]) + 1)
 
 
-_LIKE = "The derivative of `avg_pool{n}d`: gx [N, C, *size] from gy, like `avg_pool2d_grad`."
+_BACK = "The derivative of `avg_pool{n}d`: gx [N, C, *size] from gy, like `avg_pool2d_grad`."
 
 
 @by_rank(
     "avg_pool{n}d_grad(gy: F, *, size: dims, " + _ATTRS,
-    _LIKE,
+    _BACK,
     """The derivative of `avg_pool2d`: each window's gy, divided, is added to all of its elements.
 
-gy {y}; gx [N, C, *size].""",
-    _LIKE,
+    gy [N, C, {out}]; gx [N, C, *size].""",
+    _BACK,
     source=("", *["ATen avg_pool{n}d_backward"] * 2),
 )
 class AveragePoolGradient(SummingGradient):
@@ -160,17 +161,16 @@ def want_elements(name: str, x) -> None:
         raise Mismatch(f"{name}: images {x} have no pixels, so they have no mean", 0)
 
 
+_EVENLY = " evenly into `output_size` parts.\n\nx [N, C, {size}]; y [N, C, *output_size]; "
+
+
 @by_rank(
     "adaptive_avg_pool{n}d(x: F, *, output_size: dims)",
-    """Means over windows that divide the sequence evenly into `output_size` parts.
-
-x {x}; y [N, C, *output_size]; window i covers elements i*W//n to (i + 1)*W/n, rounded up.""",
-    """Means over windows that divide the image evenly into `output_size` parts.
-
-x {x}; y [N, C, *output_size]; window i covers rows i*H//n to (i + 1)*H/n, rounded up.""",
-    """Means over windows that divide the volume evenly into `output_size` parts.
-
-x {x}; y [N, C, *output_size]; windows as in `adaptive_avg_pool2d`.""",
+    f"Means over windows that divide the sequence{_EVENLY}"
+    "window i covers elements i*W//n to (i + 1)*W/n, rounded up.",
+    f"Means over windows that divide the image{_EVENLY}"
+    "window i covers rows i*H//n to (i + 1)*H/n, rounded up.",
+    f"Means over windows that divide the volume{_EVENLY}windows as in `adaptive_avg_pool2d`.",
     source="torch.nn.functional.adaptive_avg_pool{n}d",
 )
 class AdaptiveAveragePool(Mean):
@@ -195,7 +195,7 @@ class AdaptiveAveragePool(Mean):
 
 @by_rank(
     "adaptive_avg_pool{n}d_grad(gy: F, *, size: dims)",
-    *["The derivative of `adaptive_avg_pool{n}d`: gx [N, C, *size] from gy."] * 3,
+    "The derivative of `adaptive_avg_pool{n}d`: gx [N, C, *size] from gy.",
 )
 class AdaptiveAveragePoolGradient(SummingGradient):
     """Base of the derivatives."""

@@ -112,7 +112,7 @@ _ATTRS = (
 )
 _LARGEST = (
     "The largest element of each window, or NaN if there is one; padding is never the largest."
-    "\n\nx {x}; y {y} with "
+    "\n\nx [N, C, {size}]; y [N, C, {out}] with "
 )
 _STRIDE = " `stride` defaults to the kernel."
 
@@ -120,16 +120,11 @@ _STRIDE = " `stride` defaults to the kernel."
 @by_rank(
     "max_pool{n}d(x: N, *, " + _ATTRS,
     _LARGEST + "W' as in `max_pool2d`." + _STRIDE,
-    _LARGEST
-    + """H' = (H + top + bottom - dilation*(kernel - 1) -
-1)//stride + 1, rounded up with `ceil_mode` (if the last window starts inside the image or the
-padding before it)."""
-    + _STRIDE,
-    _LARGEST + "sizes as in `max_pool2d`. `stride` defaults to the\nkernel.",
+    _LARGEST + "H' = (H + top + bottom - dilation*(kernel - 1) - 1)//stride + 1, rounded up with "
+    "`ceil_mode` (if the last window starts inside the image or the padding before it)." + _STRIDE,
+    _LARGEST + "sizes as in `max_pool2d`." + _STRIDE,
+    formula=("", "y[n, c, i, j] = max over r, s of x[n, c, i*stride + r*dilation - top, ...]", ""),
     source="torch.nn.functional.max_pool{n}d, ONNX MaxPool",
-    formula=lambda n: (
-        "y[n, c, i, j] = max over r, s of x[n, c, i*stride + r*dilation - top, ...]" * (n == 2)
-    ),
 )
 class MaxPool(Op):
     """Base of poolings of `axes` dimensions."""
@@ -161,22 +156,22 @@ class MaxPool(Op):
         return pooled("max_pool", x, views, ceil_mode).size * prod(kernel)
 
 
-_PLACES = "x {x}; y and i64 indices, both {y}. If there are several, the first counts."
 _FOUND = "`max_pool{n}d`, and the index of each window's largest element"
+_PLACES = """.
+
+x [N, C, {size}]; y and i64 indices, both [N, C, {out}]. If there are several, the first counts."""
 
 
 @by_rank(
     "max_pool{n}d_with_indices(x: N, *, " + _ATTRS,
-    _FOUND + ".\n\n" + _PLACES,
-    _FOUND + " in its flattened plane [H, W].\n\n" + _PLACES,
-    _FOUND
-    + " in its flattened volume [D, H,\nW].\n\n"
-    + _PLACES.replace("first counts", "first\ncounts"),
+    _FOUND + _PLACES,
+    _FOUND + " in its flattened plane [H, W]" + _PLACES,
+    _FOUND + " in its flattened volume [D, H,\nW]" + _PLACES,
     source=(
-        "ATen max_pool{n}d_with_indices",
-        "ATen max_pool{n}d_with_indices, "
+        "ATen max_pool1d_with_indices",
+        "ATen max_pool2d_with_indices, "
         "ONNX MaxPool with two outputs, whose indices also count planes",
-        "ATen max_pool{n}d_with_indices",
+        "ATen max_pool3d_with_indices",
     ),
 )
 class MaxPoolWithIndices(MaxPool):
@@ -206,9 +201,9 @@ _LIKE = "The derivative of `max_pool{n}d`, like `max_pool2d_grad`."
     "max_pool{n}d_grad(gy: F, x: F, *, " + _ATTRS,
     _LIKE,
     """The derivative of `max_pool2d`: each window's gy is added to its largest element (the first,
-if there are several).
+    if there are several).
 
-gy {y}, x {x}; gx like x.""",
+    gy [N, C, {out}], x [N, C, {size}]; gx like x.""",
     _LIKE,
     source=("", *["ATen max_pool{n}d_with_indices_backward"] * 2),
 )

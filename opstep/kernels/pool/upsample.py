@@ -116,6 +116,7 @@ def _scaled(size: Dim, factor: float) -> Dim:
 _ATTRS = 'mode: str = "nearest", align_corners: bool = false)'
 _SIZES = f"scale: floats = none, size: dims = none, {_ATTRS}"
 _SOURCE = "torch.nn.functional.interpolate, ATen upsample_nearest"
+_CHOICES = tuple({"mode": modes} for modes in MODES[1:])
 _SIZES_BEFORE = f"size: dims, scale: floats = none, {_ATTRS}"
 
 
@@ -123,24 +124,24 @@ _SIZES_BEFORE = f"size: dims, scale: floats = none, {_ATTRS}"
     f"upsample{{n}}d(x: F, *, {_SIZES}",
     """Resizes sequences: nearest element, or linear interpolation.
 
-x {x}; y [N, C, W*scale] or [N, C, *size], as in `upsample2d`.""",
+    x [N, C, W]; y [N, C, W*scale] or [N, C, *size], as in `upsample2d`.""",
     """Resizes images: nearest pixel, or interpolation of the 4 (bilinear) or 16 (bicubic) nearest
-pixels.
+    pixels.
 
-x {x}; y [N, C, H*scale[0], W*scale[1]], rounded down, or [N, C, *size]. Pixels lie
-`scale` apart, if it is given, else as the sizes say. "nearest-exact" counts from the centres of
-pixels.""",
+    x [N, C, H, W]; y [N, C, H*scale[0], W*scale[1]], rounded down, or [N, C, *size]. Pixels lie
+    `scale` apart, if it is given, else as the sizes say. "nearest-exact" counts from the centres of
+    pixels.""",
     """Resizes volumes: nearest element, or interpolation of the 8 nearest.
 
-x {x}; y [N, C, D*scale[0], …] or [N, C, *size], as in `upsample2d`.""",
+    x [N, C, D, H, W]; y [N, C, D*scale[0], …] or [N, C, *size], as in `upsample2d`.""",
     source=(
         _SOURCE + "1d and upsample_linear1d",
         _SOURCE + "2d, upsample_bilinear2d and upsample_bicubic2d, ONNX Resize "
         "(nearest: asymmetric, floor; linear, cubic: half_pixel, or align_corners)",
         _SOURCE + "3d and upsample_trilinear3d",
     ),
-    choices=lambda n: {"mode": MODES[n]},
-    formula=lambda n: "nearest: y[..., i, j] = x[..., i*H//H', j*W//W']" * (n == 2),
+    formula=("", "nearest: y[..., i, j] = x[..., i*H//H', j*W//W']", ""),
+    choices=_CHOICES,
 )
 class Upsampling(Summing):
     """Base of resizings of `axes` dimensions."""
@@ -177,8 +178,8 @@ class Upsampling(Summing):
 
 @by_rank(
     f"upsample{{n}}d_grad(gy: F, *, {_SIZES_BEFORE}",
-    *["The derivative of `upsample{n}d`: gx [N, C, *size] from gy."] * 3,
-    choices=lambda n: {"mode": MODES[n]},
+    "The derivative of `upsample{n}d`: gx [N, C, *size] from gy.",
+    choices=_CHOICES,
 )
 class UpsamplingGradient(SummingGradient):
     """Base of the derivatives."""

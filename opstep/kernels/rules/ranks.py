@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from textwrap import fill
+from typing import Any, TypeVar
 
 from opstep.runtime.ir.op import Op
 
-SHAPES = ("", "[N, C, W]", "[N, C, H, W]", "[N, C, D, H, W]")
-
-
 _T = TypeVar("_T", bound=type[Op])
+_LETTERS = (
+    {"size": "W", "kernel": "S", "out": "W'"},
+    {"size": "H, W", "kernel": "R, S", "out": "H', W'"},
+    {"size": "D, H, W", "kernel": "T, R, S", "out": "D', H', W'"},
+)
 
 
-def by_rank(
-    signature: str, *docs: str, source: str | tuple[str, ...] = "", **own: Callable[[int], object]
-) -> Callable[[_T], _T]:
+def by_rank(signature: str, doc: str, *others: str, **own: Any) -> Callable[[_T], _T]:
     """Declares three ops that derive from a class, of one, two and three `axes`.
 
-    Texts may name {n}, the axes, {x}, the shape, {y}, that of a result, and {zeros} and {ones},
-    lists with a number for each axis. `docs`, and `source` where it is a tuple, have a text for
-    each op. `own`: attributes of the ops beyond these, by functions of the number of axes.
+    Docs are one for all ops, or one for each; long lines are wrapped. `own`: more attributes of the
+    ops; a tuple has one for each. Texts may name {n}, the axes, {size}, {kernel} and {out}, the
+    letters of x, filters and results along them, and {zeros} and {ones}, a number for each.
     """
+    given = {"signature": signature, "__doc__": (doc, *others) if others else doc, **own}
 
     def declare(base: _T) -> _T:
-        for n, doc in enumerate(docs, 1):
-            named = {
-                "n": n,
-                "x": SHAPES[n],
-                "y": SHAPES[n].translate({ord(c): c + "'" for c in "DHW"}),
-            }
-            named |= {"zeros": [0] * n, "ones": [1] * n}
-            fields = {key: make(n) for key, make in own.items()}
-            fields |= {"__doc__": doc.format_map(named), "__module__": base.__module__}
-            fields |= {"axes": n, "declared": base, "signature": signature.format_map(named)}
-            found = source[n - 1] if isinstance(source, tuple) else source
-            fields |= {"source": found.format_map(named)} if found else {}
+        for n, letters in enumerate(_LETTERS, 1):
+            named = {"n": n, "zeros": [0] * n, "ones": [1] * n, **letters}
+            fields: dict[str, Any] = {"axes": n, "declared": base, "__module__": base.__module__}
+            for key, value in given.items():
+                value = value[n - 1] if isinstance(value, tuple) else value
+                fields[key] = value.format_map(named) if isinstance(value, str) else value
+            lines = (" ".join(line.split()) for line in fields["__doc__"].splitlines())
+            fields["__doc__"] = "\n".join(fill(line, 96) for line in lines)
             type(fields["signature"].partition("(")[0], (base,), fields)
         return base
 
