@@ -69,6 +69,8 @@ def fetch_planes(team: Team):
 def runs_apart(team: Team):
     """(fetch, put) of `teams.steps_for` for a row whose runs of so many elements are `step` apart;
     it begins at x, and what is wanted at its element `first`. Vectors end with a run, or before.
+
+    Past the end, reads are of the first vector: in a branch, one of halves would wait for the last.
     """
     width, vectors, threads, full = team.width, team.vectors, team.threads, team.full
     load, store = Intrinsic("load", width), Intrinsic("store", width)
@@ -77,14 +79,12 @@ def runs_apart(team: Team):
     def fetch_runs(x, first, run, step, n, thread, values, missing):
         for k in range(vectors):
             i = (k * threads + thread) * width
-            if full or i < n:
-                before = div32(first + i, run)
-                vector = load(x, before * step + first + i - before * run)
-                for j in range(width):
-                    values[k * width + j] = vector[j]
-            else:
-                for j in range(width):
-                    values[k * width + j] = missing
+            there = full or i < n
+            at = first + (i if there else 0)
+            before = div32(at, run)
+            vector = load(x, before * step + at - before * run)
+            for j in range(width):
+                values[k * width + j] = vector[j] if there else missing
 
     def put_runs(y, first, run, step, n, thread, values):
         for k in range(vectors):
