@@ -104,7 +104,8 @@ class RowText:
 
     start = ""  # added to where a row begins
     count = "n"  # elements from there
-    index = "k"  # of a thread's element k
+    index = "k"  # of a thread's element k, where it is read
+    place_stored = "k"  # the same, where it is stored
     length = ""  # elements of a thread
 
     def __init__(
@@ -257,7 +258,7 @@ class RowText:
                 term = f"pick(row < rows, r{graph.body.results[q]}, real(0.0))"
                 lines.append(f"z{q}[k] = z{q}[k] + {term}")
             else:
-                lines.append(self.element.stored(q, self.index))
+                lines.append(self.element.stored(q, self.place_stored))
         if this.folds and not self.team.full:
             lines.append(f"there = in_row({self.count}, thread, k)")
         for f in this.folds:
