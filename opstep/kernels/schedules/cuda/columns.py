@@ -32,7 +32,9 @@ MANY = 1 << 19  # elements that are worth several launches
 
 
 def team_of(n: int, columns: int) -> Team:
-    """For so many columns of n elements; `teams`: those of a block. Not `full`: `LoneText`'s."""
+    """For so many columns of n elements; `teams`: those of a block. One that is not `full` is for
+    `LoneText`, which reads so many `vectors` at once.
+    """
     threads = 1
     while threads < MOST and threads * columns < BUSY and 2 * threads * LEAST <= n:
         threads *= 2
