@@ -126,6 +126,12 @@ EXAMPLES = {
     "huber_loss": ([grid(INF), grid(INF)], {}, "inf - inf"),
     "kl_div": ([grid(0.5), grid(-1)], {}, "log of a negative number: a target below 0"),
     "group_norm": ([grid(3, 3, shape=(1, 1, 2))], {"groups": 1, "epsilon": 0.0}, "0 / 0"),
+    "group_norm_with_statistics": (
+        [grid(3, 3, shape=(1, 1, 2))], {"groups": 1, "epsilon": 0.0}, "0 / 0",
+    ),
+    "layer_norm_with_statistics": (
+        [grid(3, 3)], {"shape": (2,), "epsilon": 0.0}, "0 / 0",
+    ),
     "scatter_add": ([grid(INF, 1), np.array([0]), grid(-INF)], {}, "inf - inf"),
     "gather_grad": (
         [grid(INF, -INF), np.array([0, 0])], {"size": 2, "axis": 0}, "inf - inf"

@@ -35,7 +35,7 @@ def columns_kernel(fold: Fold, width: int, raw: bool):
 
     def kernel(
         x, y, more, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        rows, per, blocks, across, n, wide, count, divisor,
+        rows, per, blocks, across, n, wide, count,
     ):  # fmt: skip
         shared = cuda.shared.array(places, kind)
         seconds = cuda.shared.array(places, second) if pair else shared
@@ -53,7 +53,6 @@ def columns_kernel(fold: Fold, width: int, raw: bool):
             put(own, owns, k, start())
         if column < n:
             base = spot(i, kept_sizes, kept_strides, kept) + column
-            first = vector(x, base)
             r = begin + down
             while r + 3 * tall < end:
                 v0 = vector(x, base + spot(r, row_sizes, row_strides, axes))
@@ -61,16 +60,16 @@ def columns_kernel(fold: Fold, width: int, raw: bool):
                 v2 = vector(x, base + spot(r + 2 * tall, row_sizes, row_strides, axes))
                 v3 = vector(x, base + spot(r + 3 * tall, row_sizes, row_strides, axes))
                 for k in range(width):
-                    low = combine(load(v0[k], first[k], r), load(v1[k], first[k], r + tall))
-                    high = load(v3[k], first[k], r + 3 * tall)
-                    high = combine(load(v2[k], first[k], r + 2 * tall), high)
+                    low = combine(load(v0[k], r), load(v1[k], r + tall))
+                    high = load(v3[k], r + 3 * tall)
+                    high = combine(load(v2[k], r + 2 * tall), high)
                     state = combine(get(own, owns, k), widen(combine(low, high)))
                     put(own, owns, k, state)
                 r += 4 * tall
             while r < end:
                 v0 = vector(x, base + spot(r, row_sizes, row_strides, axes))
                 for k in range(width):
-                    state = combine(get(own, owns, k), widen(load(v0[k], first[k], r)))
+                    state = combine(get(own, owns, k), widen(load(v0[k], r)))
                     put(own, owns, k, state)
                 r += tall
         for k in range(width):
@@ -87,13 +86,13 @@ def columns_kernel(fold: Fold, width: int, raw: bool):
         if down == 0 and column < n:
             for k in range(width):
                 state = get(shared, seconds, k * THREADS + thread)
-                finish(y, more, block * n + column + k, state, count, divisor)
+                finish(y, more, block * n + column + k, state, count)
 
     kernel.__name__ = fold.name
     return kernel
 
 
-def by_columns(fold: Fold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
+def by_columns(fold: Fold, s: Groups, x: Arg, y: Arg, count: int) -> list[Grid]:
     width = min(COLUMN_WIDTH, 16 // x.stored.itemsize)
     strides = (s.n, *s.kept_strides, *s.row_strides)
     if any(step % width for step in strides):
@@ -111,9 +110,9 @@ def by_columns(fold: Fold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> 
         return Grid(
             columns_kernel(fold, width, raw),
             *(x, *into, *s.about()),
-            *(s.rows, per, blocks, across, s.n, wide, *ends),
+            *(s.rows, per, blocks, across, s.n, wide, count),
             grid=tiles * blocks,
             block=THREADS,
         )
 
-    return folded_by(fold, y, blocks, s.n, ends, first)
+    return folded_by(fold, y, blocks, s.n, count, first)

@@ -45,16 +45,16 @@ def power_of_two(number: int) -> int:
 
 @cache
 def term_of(fold: Fold, width: int) -> Callable:
-    """(elements of a vector, the result's first, place of the vector's first) -> what they come to.
+    """(elements of a vector, place of the first) -> what they come to.
     Pairwise: short chains, small errors.
     """
     load, combine, half = fold.load, fold.combine, width // 2
 
-    def one(v, first, place):
-        return load(v[0], first, place)
+    def one(v, place):
+        return load(v[0], place)
 
-    def several(v, first, place):
-        return combine(of_half(v[:half], first, place), of_half(v[half:], first, place + half))
+    def several(v, place):
+        return combine(of_half(v[:half], place), of_half(v[half:], place + half))
 
     if width == 1:
         return one
@@ -64,13 +64,13 @@ def term_of(fold: Fold, width: int) -> Callable:
 
 @cache
 def finisher(fold: Fold, raw: bool) -> Callable:
-    """(y, more, i, state, count, divisor): writes result i, or the state for another launch."""
+    """(y, more, i, state, count): writes result i, or the state for another launch."""
     ended, put = fold.finish, PUT[fold.pair]
 
-    def finish(y, more, i, state, count, divisor):
-        y[i] = ended(state, count, divisor)
+    def finish(y, more, i, state, count):
+        y[i] = ended(state, count)
 
-    def finish_raw(y, more, i, state, count, divisor):
+    def finish_raw(y, more, i, state, count):
         put(y, more, i, state)
 
     return finish_raw if raw else finish
@@ -117,7 +117,7 @@ def join_kernel(fold: Fold):
     put, get, finish = PUT[pair], GET[pair], fold.finish
     kind, second = held_as(fold.state[0]), held_as(fold.state[-1])
 
-    def kernel(parts, seconds, y, results, blocks, n, bits, count, divisor):
+    def kernel(parts, seconds, y, results, blocks, n, bits, count):
         shared = cuda.shared.array(THREADS, kind)
         more = cuda.shared.array(THREADS, second) if pair else shared
         thread = cuda.threadIdx.x
@@ -141,14 +141,14 @@ def join_kernel(fold: Fold):
                 put(shared, more, thread, combine(get(shared, more, thread), below))
             step >>= 1
         if down == 0 and i < results:
-            y[i] = finish(get(shared, more, thread), count, divisor)
+            y[i] = finish(get(shared, more, thread), count)
 
     kernel.__name__ = fold.name
     return kernel
 
 
 def folded_by(
-    fold: Fold, y: Arg, blocks: int, n: int, ends: tuple[int, int], first: Callable[..., Grid]
+    fold: Fold, y: Arg, blocks: int, n: int, count: int, first: Callable[..., Grid]
 ) -> list[Grid]:
     """``first(raw, y, more)`` folds; where several blocks share a result, into states that another
     launch joins. Those of n neighbouring results stand side by side.
@@ -157,6 +157,6 @@ def folded_by(
         return [first(False, y, y)]
     parts = [Scratch(kind, y.size * blocks) for kind in fold.state]
     bits = min(5, power_of_two(n).bit_length() - 1)
-    args = (parts[0], parts[-1], y, y.size, blocks, n, bits, *ends)
+    args = (parts[0], parts[-1], y, y.size, blocks, n, bits, count)
     join = Grid(join_kernel(fold), *args, grid=-(-y.size >> bits), block=THREADS)
     return [first(True, parts[0], parts[-1]), join]

@@ -37,14 +37,12 @@ RESIDENT = 4  # blocks of rows that a multiprocessor holds at least
 ROW_BLOCKS = 1056  # about so many blocks share results that are few
 
 
-def reduce(
-    fold: Fold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0, divisor: int = 0
-) -> list[Grid] | None:
+def reduce(fold: Fold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0) -> list[Grid] | None:
     """Launches that reduce x over the axes into y; None where x is too large for the kernels.
-    `count` and `divisor` are handed to `finish`.
+    `count` is handed to `finish`.
     """
     if x.size == 0:
-        args = (y, y.size, count, divisor)
+        args = (y, y.size, count)
         return [Grid(fold_nothing(fold), *args, grid=-(-y.size // THREADS), block=THREADS)]
     s = group(x.shape, axes)
     results = s.kept * (s.n if s.columns else 1)
@@ -52,17 +50,17 @@ def reduce(
     if max(results, rows) >= LIMIT:
         return None
     form = by_columns if s.columns else _rows
-    return form(fold, s, x, y, (count, divisor))
+    return form(fold, s, x, y, count)
 
 
 @cache
 def fold_nothing(fold: Fold):
     start, finish = fold.start, fold.finish
 
-    def kernel(y, n, count, divisor):
+    def kernel(y, n, count):
         i = cuda.grid(1)
         if i < n:
-            y[i] = finish(start(), count, divisor)
+            y[i] = finish(start(), count)
 
     kernel.__name__ = fold.name
     return kernel
@@ -78,12 +76,12 @@ def rows_kernel(fold: Fold, width: int, raw: bool):
     term, folded, finish = term_of(fold, width), together(fold), finisher(fold, raw)
     vector = Intrinsic("load", width)
 
-    def run(x, p, length, lane, wide, first, place, state):
+    def run(x, p, length, lane, wide, place, state):
         """Folds length elements from p on: single ones up to a vector's place, vectors, more."""
         ahead = min(-p & (width - 1), length)
         j = lane
         while j < ahead:
-            state = combine(state, widen(load(x[p + j], first, place + j)))
+            state = combine(state, widen(load(x[p + j], place + j)))
             j += wide
         j = ahead + lane * width
         jump = wide * width
@@ -92,23 +90,23 @@ def rows_kernel(fold: Fold, width: int, raw: bool):
             v1 = vector(x, p + j + jump)
             v2 = vector(x, p + j + 2 * jump)
             v3 = vector(x, p + j + 3 * jump)
-            state = combine(state, widen(term(v0, first, place + j)))
-            state = combine(state, widen(term(v1, first, place + j + jump)))
-            state = combine(state, widen(term(v2, first, place + j + 2 * jump)))
-            state = combine(state, widen(term(v3, first, place + j + 3 * jump)))
+            state = combine(state, widen(term(v0, place + j)))
+            state = combine(state, widen(term(v1, place + j + jump)))
+            state = combine(state, widen(term(v2, place + j + 2 * jump)))
+            state = combine(state, widen(term(v3, place + j + 3 * jump)))
             j += 4 * jump
         while j + width <= length:
-            state = combine(state, widen(term(vector(x, p + j), first, place + j)))
+            state = combine(state, widen(term(vector(x, p + j), place + j)))
             j += jump
         j = ahead + ((length - ahead) & -width) + lane
         while j < length:
-            state = combine(state, widen(load(x[p + j], first, place + j)))
+            state = combine(state, widen(load(x[p + j], place + j)))
             j += wide
         return state
 
     def kernel(
         x, y, more, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        units, rows, per, blocks, pieces, piece, n, lanes_bits, wide_bits, count, divisor,
+        units, rows, per, blocks, pieces, piece, n, lanes_bits, wide_bits, count,
     ):  # fmt: skip
         lanes = 1 << lanes_bits
         wide = 1 << wide_bits
@@ -119,7 +117,6 @@ def rows_kernel(fold: Fold, width: int, raw: bool):
             i = unit if blocks == 1 else div32(unit, blocks)
             begin = (unit - i * blocks) * per
             base = spot(i, kept_sizes, kept_strides, kept)
-            first = x[base]
             tall = lanes >> wide_bits
             r = begin + (lane >> wide_bits)
             end = min(begin + per, rows)
@@ -136,17 +133,17 @@ def rows_kernel(fold: Fold, width: int, raw: bool):
                     done = (r - row * pieces) * piece
                     p += spot(row, row_sizes, row_strides, axes) + done
                     length = min(piece, n - done)
-                state = run(x, p, length, lane & (wide - 1), wide, first, done, state)
+                state = run(x, p, length, lane & (wide - 1), wide, done, state)
                 r += tall
         state = folded(state, lanes)
         if unit < units and lane == 0:
-            finish(y, more, unit, state, count, divisor)
+            finish(y, more, unit, state, count)
 
     kernel.__name__ = fold.name
     return kernel
 
 
-def _rows(fold: Fold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
+def _rows(fold: Fold, s: Groups, x: Arg, y: Arg, count: int) -> list[Grid]:
     width = 16 // x.stored.itemsize
     pieces = -(-s.n // PIECE)
     rows = s.rows * pieces
@@ -166,13 +163,13 @@ def _rows(fold: Fold, s: Groups, x: Arg, y: Arg, ends: tuple[int, int]) -> list[
             rows_kernel(fold, width, raw),
             *(x, *into, *s.about()),
             *(units, rows, per, blocks, pieces, PIECE, s.n),
-            *(lanes.bit_length() - 1, wide.bit_length() - 1, *ends),
+            *(lanes.bit_length() - 1, wide.bit_length() - 1, count),
             grid=-(-units // (THREADS // lanes)),
             block=THREADS,
             blocks=RESIDENT,
         )
 
-    return folded_by(fold, y, blocks, 1, ends, first)
+    return folded_by(fold, y, blocks, 1, count, first)
 
 
 def _lanes(results: int, vectors: int) -> int:

@@ -23,11 +23,11 @@ class Fold(NamedTuple):
     """A reduction as functions of scalars.
 
     A state is a number, or a pair of numbers as a tuple, in memory of the dtypes `state`.
-    ``start()`` is that of nothing. ``load(v, first, place)`` makes a term of an element v, of which
-    it may know the first of those that are folded with it and, where they are neighbours, its place
-    among them. ``combine`` joins two terms, or two states; ``widen(term)`` makes a state of what a
-    few terms come to: so a GPU makes a sum in f64, without a conversion for each element.
-    ``finish(state, count, divisor)`` gives the result.
+    ``start()`` is that of nothing. ``load(v, place)`` makes a term of an element v, which may know
+    its place among neighbours that are folded with it. ``combine`` joins two terms, or two states;
+    ``widen(term)`` makes a state of what a few terms come to: so a GPU makes a sum in f64, without
+    a conversion for each element.
+    ``finish(state, count)`` gives the result.
 
     Only the CPU looks at the others. Where the order of terms matters, as for sums of floats,
     ``together(x, n)`` is what a run of at most `RUN` elements comes to, in an order of its own. If
@@ -51,11 +51,11 @@ class Fold(NamedTuple):
         return len(self.state) > 1
 
 
-def element(v, first, place):
+def element(v, place):
     return v
 
 
-def result(state, count, divisor):
+def result(state, count):
     return state
 
 
@@ -82,11 +82,11 @@ def wide(term):
     return np.float64(term)
 
 
-def wide_element(v, first, place):
+def wide_element(v, place):
     return np.float64(v)
 
 
-def integer(v, first, place):
+def integer(v, place):
     return np.int64(v)
 
 
@@ -98,7 +98,7 @@ def times(a, b):
     return a * b
 
 
-def over_count(state, count, divisor):
+def over_count(state, count):
     return state / np.float64(count)
 
 
@@ -201,16 +201,12 @@ def smaller(acc, term):
     return term if term < acc else acc
 
 
-def _from_high_key(v, first, place):
+def _from_high_key(v, place):
     return high_key(v)
 
 
-def _from_low_key(v, first, place):
+def _from_low_key(v, place):
     return low_key(v)
-
-
-def _back(state, count, divisor):
-    return value_of_key(state, count)
 
 
 def least():
@@ -232,13 +228,13 @@ def smaller_float(a, b):
 def largest(dtype: DType, gpu: bool = False) -> Fold:
     if gpu and dtype.is_float:
         return Fold("max", (dtype,), least, element, larger_float, result)
-    return Fold("max", (_key_type(dtype),), lowest, _from_high_key, larger, _back)
+    return Fold("max", (_key_type(dtype),), lowest, _from_high_key, larger, value_of_key)
 
 
 def smallest(dtype: DType, gpu: bool = False) -> Fold:
     if gpu and dtype.is_float:
         return Fold("min", (dtype,), most, element, smaller_float, result)
-    return Fold("min", (_key_type(dtype),), uppermost, _from_low_key, smaller, _back)
+    return Fold("min", (_key_type(dtype),), uppermost, _from_low_key, smaller, value_of_key)
 
 
 def _key_type(dtype: DType) -> DType:
@@ -256,7 +252,7 @@ def yes():
     return np.uint8(1)
 
 
-def truth(v, first, place):
+def truth(v, place):
     return np.uint8(v != 0.0)
 
 
@@ -268,7 +264,7 @@ def both(acc, term):
     return np.uint8(acc & term)
 
 
-def word_of_truth(v, first, place):
+def word_of_truth(v, place):
     return np.int64(v != 0.0)
 
 
@@ -293,38 +289,6 @@ def every(dtype: DType, gpu: bool = False) -> Fold:
 
 
 # --- pairs ----------------------------------------------------------------------------------------
-# Distances from a result's first element, and their squares: one pass, and no cancellation but for
-# a first element that is far out itself.
-
-
-def no_distance():
-    return np.float64(0), np.float64(0)
-
-
-def distance(v, first, place):
-    d = v - first
-    return d, d * d
-
-
-def sums(a, b):
-    return a[0] + b[0], a[1] + b[1]
-
-
-def both_wide(term):
-    return np.float64(term[0]), np.float64(term[1])
-
-
-def variance_of(state, count, divisor):
-    rest = state[1] - state[0] * (state[0] / np.float64(count))
-    return (np.float64(0) if rest < 0 else rest) / np.float64(divisor)
-
-
-def deviation_of(state, count, divisor):
-    return np.sqrt(variance_of(state, count, divisor))
-
-
-variance = Fold("var", (f64, f64), no_distance, distance, sums, variance_of, both_wide)
-deviation = variance._replace(name="std", finish=deviation_of)
 
 
 def no_index():
@@ -338,7 +302,7 @@ def better(a, b):
     return a
 
 
-def index_found(state, count, divisor):
+def index_found(state, count):
     return state[1]
 
 
@@ -346,7 +310,7 @@ def index_found(state, count, divisor):
 def arg_best(rank: Callable, name: str) -> Fold:
     """(rank, place) of the element of the highest rank, which is an integer."""
 
-    def load(v, first, place):
+    def load(v, place):
         return np.int64(rank(v)), np.int64(place)
 
     return Fold(name, (i64, i64), no_index, load, better, index_found)

@@ -117,7 +117,7 @@ def run_of(fold: Fold) -> Callable:
     def run(x, n):
         acc = start()
         for j in range(n):
-            acc = combine(acc, widen(load(x[j], x[j], 0)))
+            acc = combine(acc, widen(load(x[j], 0)))
         return acc
 
     def in_runs(x, n):
@@ -143,7 +143,7 @@ def rows_kernel(fold: Fold) -> Callable:
             for r in range(rows):
                 p = base + locate(r, row_sizes, row_strides, axes)
                 acc = combine(acc, run(offset(x, p), n))
-            y[unit] = finish(acc, count, count)
+            y[unit] = finish(acc, count)
 
     kernel.__name__ = fold.name
     return kernel
@@ -183,7 +183,7 @@ def joining_kernel(fold: Fold) -> Callable:
                 for k in range(r * blocks, (r + 1) * blocks):
                     some = combine(some, parts[k])
                 acc = combine(acc, some)
-            y[unit] = finish(acc, count, count)
+            y[unit] = finish(acc, count)
 
     kernel.__name__ = fold.name
     return kernel
@@ -216,11 +216,11 @@ def columns_kernel(fold: Fold) -> Callable:
             for r in range(first, end, together):
                 p = base + locate(r, row_sizes, row_strides, axes)
                 for j in range(min(together, end - r) * w):
-                    acc[j] = combine(acc[j], widen(load(x[p + j], x[p + j], 0)))
+                    acc[j] = combine(acc[j], widen(load(x[p + j], 0)))
             for j in range(w, together * w):
                 acc[j % w] = combine(acc[j % w], acc[j])
             for j in range(w):
-                y[block * n + column + j] = finish(acc[j], count, count)
+                y[block * n + column + j] = finish(acc[j], count)
 
     kernel.__name__ = fold.name
     return kernel

@@ -15,7 +15,6 @@ from opstep.runtime.device.builtin import (
     fixed_dot,
     fixed_largest,
     fixed_product,
-    fixed_squares,
     fixed_sum,
     offset,
 )
@@ -69,15 +68,6 @@ def largest_of(x, n):
     for i in range(1, n):
         top = x[i] if x[i] > top else top
     return top
-
-
-@_on_floats(fixed_squares)
-def squares_of(x, centre, n):
-    """The sum of (x - centre)**2, in the elements' type."""
-    total = centre - centre
-    for i in range(n):
-        total += (x[i] - centre) * (x[i] - centre)
-    return total
 
 
 @_on_floats(fixed_dot)

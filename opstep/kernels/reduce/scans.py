@@ -39,7 +39,7 @@ def running(fold: Fold, exclusive: bool) -> Running:
     term, widen = fold.load, fold.widen
 
     def load(v, other, place):
-        return widen(term(v, v, place))
+        return widen(term(v, place))
 
     def finish(v, other, before, after):
         return before if exclusive else after

@@ -7,6 +7,9 @@ the cache.
 from __future__ import annotations
 
 from functools import partial
+from math import prod
+
+import numpy as np
 
 from opstep.kernels.rules.axes import volume, want_shape
 from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
@@ -131,6 +134,25 @@ def group_norm_graph(g, x, scale, bias, groups, epsilon):
     return g.reshape(y, shape=x.shape), *numbers
 
 
+def quotients_of_rows(x, scale, bias, axes, epsilon):
+    """The numbers of `layer_norm_graph` for oracles: of a row without spread, a quotient says more
+    than the graph's product with an inverse.
+    """
+    n = max(1, prod(x.shape[k] for k in axes))
+    centre = x.sum(axes, keepdims=True) / n
+    away = x - centre
+    var = (away * away).sum(axes, keepdims=True) / n + epsilon
+    return _scaled(away / np.sqrt(var), scale, bias), centre, var**-0.5
+
+
+def quotients_of_groups(x, scale, bias, groups, epsilon):
+    """Those of `group_norm_graph`."""
+    rows = x.reshape(x.shape[0], groups, prod(x.shape[1:]) // groups)
+    y, *numbers = quotients_of_rows(rows, None, None, (2,), epsilon)
+    wide = (p if p is None else p.reshape(-1, *(1,) * (x.ndim - 2)) for p in (scale, bias))
+    return _scaled(y.reshape(x.shape), *wide), *(v[..., 0] for v in numbers)
+
+
 def layer_norm_formula(g, x, gy, scale, shape, epsilon):
     """x normalised without a scale, and the gradient by x, of ops that have gradients."""
     mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
@@ -229,6 +251,9 @@ class group_norm(RowComposite):
         _check_epsilon(epsilon)
         return x
 
+    def oracle(x, scale=None, bias=None, *, groups, epsilon):
+        return quotients_of_groups(x, scale, bias, groups, epsilon)[0]
+
     def define(g, x, scale, bias, *, groups, epsilon):
         y, *_ = group_norm_graph(g, x, scale, bias, groups, epsilon)
         return y
@@ -272,3 +297,8 @@ def _check_rows(x: TensorType, params, shape, epsilon: float, first: int = 1) ->
 def _check_epsilon(epsilon: float) -> None:
     if not epsilon >= 0.0:
         raise Mismatch(f"epsilon={epsilon} is below 0", "epsilon")
+
+
+def _scaled(y, scale, bias):
+    y = y if scale is None else y * scale
+    return y if bias is None else y + bias

@@ -9,6 +9,8 @@ from opstep.kernels.rows.norm import (
     group_norm_graph,
     layer_norm,
     layer_norm_graph,
+    quotients_of_groups,
+    quotients_of_rows,
 )
 from opstep.kernels.rules.axes import volume
 from opstep.kernels.rules.pitfalls import LAYER_NORM
@@ -35,6 +37,10 @@ class layer_norm_with_statistics(RowComposite):
         y = layer_norm.infer(x, scale, bias, shape=shape, epsilon=epsilon)
         statistic = _statistic(x, (*x.shape[: x.rank - len(shape)], *(1,) * len(shape)))
         return y, statistic, statistic
+
+    def oracle(x, scale=None, bias=None, *, shape, epsilon):
+        axes = tuple(range(x.ndim - len(shape), x.ndim))
+        return quotients_of_rows(x, scale, bias, axes, epsilon)
 
     def define(g, x, scale, bias, *, shape, epsilon):
         return layer_norm_graph(g, x, scale, bias, shape, epsilon)
@@ -70,6 +76,9 @@ class group_norm_with_statistics(RowComposite):
         y = group_norm.infer(x, scale, bias, groups=groups, epsilon=epsilon)
         statistic = _statistic(x, (x.shape[0], groups))
         return y, statistic, statistic
+
+    def oracle(x, scale=None, bias=None, *, groups, epsilon):
+        return quotients_of_groups(x, scale, bias, groups, epsilon)
 
     def define(g, x, scale, bias, *, groups, epsilon):
         return group_norm_graph(g, x, scale, bias, groups, epsilon)

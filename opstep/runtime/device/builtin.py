@@ -35,7 +35,6 @@ def fixed_terms(pointers: int, numbers: int, *steps: int) -> Intrinsic:
     return Intrinsic("fixed_terms", pointers, numbers, *steps)
 
 
-fixed_squares = Intrinsic("fixed_squares")
 fixed_squares_f64 = Intrinsic("fixed_squares", 64)
 fixed_dot = Intrinsic("fixed_dot")
 count_bytes = Intrinsic("count_bytes")

@@ -214,6 +214,21 @@ def test_blocks_share_columns(dtype):
     check("log_softmax", x, axis=0)
 
 
+@pytest.mark.parametrize("n", [16, 21])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16"])
+def test_a_thread_has_a_column_alone(dtype, n, monkeypatch):
+    monkeypatch.setattr(columns, "BUSY", 1)
+    x, gy, label = numbers(dtype, 2, n, 67), numbers(dtype, 2, n, 67), np.full((2, 67), n - 1)
+    x[0, :, :3], x[0, 3, 3], x[0, 4, 4], x[0, :9, 5] = -np.inf, np.nan, np.inf, -np.inf
+    for name in ("softmax", "log_softmax"):
+        check(name, x, axis=1)
+        check(f"{name}_grad", x[1:], gy[1:], axis=1)
+    check("logsumexp", x, axes=(1,))
+    check("var", x[1:] + np.array(3, x.dtype), axes=(1,))
+    check("softmax_cross_entropy", x[1:], label[1:], axis=1)
+    check("softmax_cross_entropy_grad", x[1:], label[1:], gy[0, 0, 0], axis=1)
+
+
 @pytest.mark.usefixtures("no_registers")
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_largest_elements_of_long_rows(name):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.pointwise.fused import indented
+from opstep.kernels.schedules.cuda import online
 from opstep.kernels.schedules.cuda.holding import Pass, is_read
 from opstep.kernels.schedules.cuda.parts import MOST_PARTS, Parted
 from opstep.kernels.schedules.cuda.row import EXTREMES, RowText
@@ -26,15 +27,19 @@ BUSY = 1 << 17  # threads that a GPU has under way
 LEAST = 4  # elements of a column for each thread that shares it
 MOST = 32  # threads that share one
 SHARING = 8  # the same, where blocks do, too
+AT_ONCE = 8  # elements that a thread reads before it computes, where it has a column alone
 MANY = 1 << 19  # elements that are worth several launches
 
 
 def team_of(n: int, columns: int) -> Team:
-    """For so many columns of n elements; `teams`: those of a block."""
+    """For so many columns of n elements; `teams`: those of a block. One that is not `full` is for
+    `LoneText`, which reads so many `vectors` at once.
+    """
     threads = 1
     while threads < MOST and threads * columns < BUSY and 2 * threads * LEAST <= n:
         threads *= 2
-    return Team(1, 1, threads, max(WARP, BLOCK // threads), True)
+    alone = threads == 1 and n >= 2 * AT_ONCE
+    return Team(1, AT_ONCE if alone else 1, threads, max(WARP, BLOCK // threads), not alone)
 
 
 def parts_of(n: int, columns: int) -> tuple[Team, int]:
@@ -77,7 +82,8 @@ def joined(combine: Callable, team: Team) -> Callable:
 class ColumnText(RowText):
     """Results are pointers `y{q}` to where the column begins, operands `x{k}`."""
 
-    index = "k * inner"
+    index = place_stored = "k * inner"
+    begun_at = "x"  # the names of these
 
     def __init__(self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team):
         super().__init__(graph, kinds, passes, team)
@@ -105,7 +111,7 @@ class ColumnText(RowText):
         lines += ["at = min(row, columns - 1)", f"first = {first}"]
         lines += [f"end = {end} if row < columns else 0", "start = start_of(at, n, inner)"]
         reads = [k for k in range(len(self.kinds)) if is_read(graph, k)]
-        lines += [f"x{k} = offset({self.operand(k)}, start)" for k in reads]
+        lines += [f"{self.begun_at}{k} = offset({self.operand(k)}, start)" for k in reads]
         inner = [q for q, r in enumerate(graph.body.results) if graph.inner[r]]
         return lines + [f"y{q} = offset(b{q}, start)" for q in inner]
 
@@ -157,3 +163,57 @@ class ColumnPartText(Parted, ColumnText):
 
     def joined(self, fold: int, term: str) -> str:
         return ColumnText.joined(self, fold, term)
+
+
+class LoneText(ColumnText):
+    """Of columns that a thread has alone: it reads `AT_ONCE` elements before it computes with them.
+    A pass may end with a maximum and an `exponential_sum`.
+    """
+
+    index = "k"
+    place_stored = "(some + k) * inner"
+    begun_at = "v"
+    count = "end - some"
+
+    def __init__(self, graph: RowGraph, kinds: Sequence[str], passes: Sequence[Pass], team: Team):
+        super().__init__(graph, kinds, passes, team)
+        self.length = f"{self.held}"
+        self.scope |= online.IN_KERNELS | {"in_row": is_before, "read_some": read_some}
+
+    def place_along(self) -> str:
+        return "some + k"
+
+    def loop(self, this: Pass) -> list[str]:
+        lines = self.arrays(this._replace(stores=()))
+        if pair := online.pair_of(self.graph, this.folds):
+            top, total = pair
+            first, then = online.halves(self.graph, this, pair)
+            lines += [f"before = a{top}", *super().loop(first), f"r{top} = above(a{top})"]
+            lines += [f"a{total} *= fading(before, a{top})", *super().loop(then)]
+        elif this.stores:
+            head, *rest = super().loop(this)
+            lines += [head, "    if some + k < end:", *indented(rest)]
+        else:
+            lines += super().loop(this)
+        return [f"for some in range(0, end, {self.held}):", *indented(lines)]
+
+    def fetched(self, r: int) -> str:
+        return f"read_some(x{r}, v{r}, some, end, inner)"
+
+    def ended(self, folds: Sequence[int]) -> list[str]:
+        lines = super().ended(folds)
+        if pair := online.pair_of(self.graph, folds):
+            # where the largest is no number, or infinite, there is no sum
+            lines.append("r{1} += r{0} - r{0}".format(*pair))
+        return lines
+
+
+def is_before(n, thread, k):
+    """In a kernel: whether element k of n is one."""
+    return k < n
+
+
+def read_some(values, x, some, end, inner):
+    """In a kernel: the elements of a column from `some` on; past its end, the last one."""
+    for k in range(AT_ONCE):
+        values[k] = x[min(some + k, end - 1) * inner]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from opstep.kernels.pointwise.conversions import as_numbers
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
-from opstep.kernels.schedules.cuda.columns import ColumnPartText, ColumnText, parts_of
+from opstep.kernels.schedules.cuda.columns import ColumnPartText, ColumnText, LoneText, parts_of
 from opstep.kernels.schedules.cuda.columns import team_of as team_of_columns
 from opstep.kernels.schedules.cuda.holding import Pass, Passes, is_read, passes_of, without_casts
 from opstep.kernels.schedules.cuda.moments import in_one_pass
@@ -73,16 +73,17 @@ def _launches(
     args = [_as_numbers(a) for a in (*operands, *results)]
     within = any(p.needed for p in work.passes.passes)
     if rows.after > 1 or rows.count == 0 or not within:
-        work, columns = work.again, rows.before * rows.after
+        columns = rows.before * rows.after
         last = rows.count, rows.after, columns
         team, parts = parts_of(rows.count if within else 1, columns)
         if parts > 1:
             last = *last, parts, -(-rows.count // parts)
             return _by_parts(
-                work, ColumnPartText, team, args, last, team.grid(columns), parts, columns
+                work.again, ColumnPartText, team, args, last, team.grid(columns), parts, columns
             )
         team = team_of_columns(rows.count if within else 1, columns)
-        kernels, given = _kernels(work, ColumnText, passes_by_parts(work.graph), team, args)
+        form, work = (ColumnText, work.again) if team.full else (LoneText, work.parts)
+        kernels, given = _kernels(work, form, passes_by_parts(work.graph), team, args)
         return [Grid(*kernels, *given, *last, grid=team.grid(columns), block=team.block)]
     inner, vector = _inner(graph, args), _longest_vector(graph)
     if team := _team(work, inner, vector, len(stage.sums)):

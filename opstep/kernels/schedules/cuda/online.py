@@ -5,6 +5,7 @@ found, the sum so far is scaled down.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from opstep.kernels.math.fastmath import exp
 from opstep.kernels.pointwise.arithmetic import sub
 from opstep.kernels.pointwise.transcendental import exp as exp_op
 from opstep.kernels.reduce import reduce as reductions
+from opstep.kernels.schedules.cuda.holding import Pass
 from opstep.kernels.schedules.cuda.moments import stages_of
 from opstep.kernels.schedules.passes import folds_of
 from opstep.kernels.schedules.row_graph import Folded, RowGraph
@@ -37,6 +39,19 @@ def online(graph: RowGraph) -> RowGraph:
             stages = stages_of(graph.body, {**graph.terms, f: graph.terms[top]})
             return graph._replace(leaves=tuple(leaves), stages=stages)
     return graph
+
+
+def pair_of(graph: RowGraph, folds: Sequence[int]) -> tuple[int, int] | None:
+    """The maximum and the sum, if these are what a pass ends with."""
+    sums = [f for f in folds if _op(graph, f) is exponential_sum]
+    return (next(f for f in folds if f not in sums), sums[0]) if sums else None
+
+
+def halves(graph: RowGraph, this: Pass, pair: tuple[int, int]) -> Iterator[Pass]:
+    """The part of a pass for each of the two."""
+    for f in pair:
+        needed = tuple(sorted(graph.within([graph.terms[f]])))
+        yield this._replace(folds=(f,), needed=needed)
 
 
 def _largest(graph: RowGraph, fold: int) -> int | None:

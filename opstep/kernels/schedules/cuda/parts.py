@@ -167,24 +167,17 @@ class OnlineText(PartText):
         super().__init__(graph, kinds, passes, team)
         self.scope |= online.IN_KERNELS
 
-    def pair(self, folds: Sequence[int]) -> tuple[int, int] | None:
-        """The maximum and the sum, if these are what a pass ends with."""
-        sums = [f for f in folds if self.op(f) is online.exponential_sum]
-        return (next(f for f in folds if f not in sums), sums[0]) if sums else None
-
     def loop(self, this: Pass) -> list[str]:
-        if not (pair := self.pair(this.folds)):
+        if not (pair := online.pair_of(self.graph, this.folds)):
             return super().loop(this)
-        (top, total), of = pair, self.graph.within
-        first, then = (
-            this._replace(folds=(f,), needed=tuple(sorted(of([self.graph.terms[f]])))) for f in pair
-        )
+        top, total = pair
+        first, then = online.halves(self.graph, this, pair)
         lines = [*super().loop(first), f"before = a{top}"]
         lines += [f"{self.with_more(top, f'u{top}')}", f"r{top} = above(a{top})"]
         return [*lines, f"a{total} *= fading(before, a{top})", *super().loop(then)]
 
     def of_team(self, folds: Sequence[int]) -> list[str]:
-        if not (pair := self.pair(folds)):
+        if not (pair := online.pair_of(self.graph, folds)):
             return super().of_team(folds)
         top, total = pair
         lines = [*super().of_team([top]), f"a{total} *= fading(a{top}, r{top})"]
@@ -192,7 +185,7 @@ class OnlineText(PartText):
 
     def joined_parts(self, p: int) -> list[str]:
         folds = self.passes[p - 1].folds
-        if not (pair := self.pair(folds)):
+        if not (pair := online.pair_of(self.graph, folds)):
             return super().joined_parts(p)
         (top, total), place = pair, self.place_of("k")
         lines = self.begun(self.passes[p - 1])

@@ -69,6 +69,8 @@ def fetch_planes(team: Team):
 def runs_apart(team: Team):
     """(fetch, put) of `teams.steps_for` for a row whose runs of so many elements are `step` apart;
     it begins at x, and what is wanted at its element `first`. Vectors end with a run, or before.
+
+    Past the end, reads are of the first vector: in a branch, one of halves would wait for the last.
     """
     width, vectors, threads, full = team.width, team.vectors, team.threads, team.full
     load, store = Intrinsic("load", width), Intrinsic("store", width)
@@ -77,14 +79,12 @@ def runs_apart(team: Team):
     def fetch_runs(x, first, run, step, n, thread, values, missing):
         for k in range(vectors):
             i = (k * threads + thread) * width
-            if full or i < n:
-                before = div32(first + i, run)
-                vector = load(x, before * step + first + i - before * run)
-                for j in range(width):
-                    values[k * width + j] = vector[j]
-            else:
-                for j in range(width):
-                    values[k * width + j] = missing
+            there = full or i < n
+            at = first + (i if there else 0)
+            before = div32(at, run)
+            vector = load(x, before * step + at - before * run)
+            for j in range(width):
+                values[k * width + j] = vector[j] if there else missing
 
     def put_runs(y, first, run, step, n, thread, values):
         for k in range(vectors):
@@ -104,7 +104,8 @@ class RowText:
 
     start = ""  # added to where a row begins
     count = "n"  # elements from there
-    index = "k"  # of a thread's element k
+    index = "k"  # of a thread's element k, where it is read
+    place_stored = "k"  # the same, where it is stored
     length = ""  # elements of a thread
 
     def __init__(
@@ -257,7 +258,7 @@ class RowText:
                 term = f"pick(row < rows, r{graph.body.results[q]}, real(0.0))"
                 lines.append(f"z{q}[k] = z{q}[k] + {term}")
             else:
-                lines.append(self.element.stored(q, self.index))
+                lines.append(self.element.stored(q, self.place_stored))
         if this.folds and not self.team.full:
             lines.append(f"there = in_row({self.count}, thread, k)")
         for f in this.folds:
