@@ -36,7 +36,7 @@ def test_code_of_the_op_is_native_assembly_and_ir(halving):
     assert "; mul (mul): LLVM IR" in texts
     assert any(t.strip().startswith("define ") for t in texts)
     assert any(t.strip().startswith("ret") for t in texts)
-    assert found["instructions"][0]["location"]["path"].endswith("elementwise.py")
+    assert "location" not in found["instructions"][0]  # its text is written, and in no file
     addresses = [int(i["address"], 16) for i in found["instructions"]]
     assert addresses == sorted(addresses) and len(set(addresses)) == len(addresses)
 
@@ -63,8 +63,8 @@ def test_code_that_is_not_there(halving, reference):
 
 def test_modules_are_kernels(halving):
     found = halving.request("modules", {})
-    assert [m["name"] for m in found["modules"]] == ["mul", "add", "log"]
-    assert found["totalModules"] == 3 and found["modules"][0]["path"].endswith("elementwise.py")
+    assert [m["name"] for m in found["modules"]] == ["mul", "mul", "add", "log"]
+    assert found["totalModules"] == 4
     part = halving.request("modules", startModule=1, moduleCount=1)
     assert part["modules"] == found["modules"][1:2]
 

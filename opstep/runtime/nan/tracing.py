@@ -141,9 +141,7 @@ class Trace:
         plan = activation.plan
         outputs = list(plan.outputs) if activation.role == TEST else []
         step = plan.steps[point.step] if point.kind == OP else None
-        if step is not None and (
-            control_of(step).selects if step.op.traits.host else step.op is assert_
-        ):
+        if step and (step.op is assert_ or (step.op.traits.host and control_of(step).selects)):
             outputs += [v for v in step.operands[:1] if v is not None]
         self.steering.update(id(activation.env[v][1]) for v in outputs if v in activation.env)
 

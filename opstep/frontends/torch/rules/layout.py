@@ -350,3 +350,25 @@ def eye(b: Body, *_, **__):
 @rule("one_hot.default")
 def one_hot(b: Body, x, classes=-1):
     return b.one_hot(x, classes=b.out.shape[-1], dtype=b.out.dtype)
+
+
+def true_places(b: Body, mask: Var, count) -> Var:
+    """Where a mask, of which it is known that it has `count` true elements, is true, flattened."""
+    order = b.argsort(b.reshape(mask, shape=[mask.type.size]), descending=True)
+    return b.slice(order, starts=[0], ends=[count])
+
+
+def _triangle(op: str):
+    """PyTorch's definition divides by sizes, which may be 0."""
+
+    def translated(b: Body, rows, columns, offset=0, **_):
+        if 0 in b.out.shape:
+            return b.filled(b.out, 0)
+        whole = b.full(shape=[rows, columns], value=1, dtype=boolean)
+        places = true_places(b, getattr(b, op)(whole, diagonal=offset), b.out.shape[1])
+        return b.to(b.stack(b.floor_div(places, columns), b.rem(places, columns)), b.out.dtype)
+
+    return translated
+
+
+RULES["tril_indices.default"], RULES["triu_indices.default"] = _triangle("tril"), _triangle("triu")
