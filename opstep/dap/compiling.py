@@ -35,7 +35,7 @@ class Compiling:
             number = self._done + 1
             total = number + ahead.waiting()
             message = f"{kernel}, {number} of {total} (once: they are kept)"
-            self._bar.update(message, 100 * self._done / total)
+            self._bar.update(message, 100 * self._done / total, at_once=True)  # each is a while
 
     def _ended(self, kernel: str) -> None:
         with self._lock:

@@ -49,13 +49,17 @@ class Progress:
         if self._started and self._event:
             self._event("progressEnd", {"progressId": self.id})
 
-    def update(self, message: str = "", percentage: float | None = None) -> None:
-        """Tells where it stands. Raises `Cancelled` if the user wants it to end."""
+    def update(
+        self, message: str = "", percentage: float | None = None, at_once: bool = False
+    ) -> None:
+        """Shows where it stands, but for what follows another update closely; `at_once`: that, too.
+        Raises `Cancelled` if the user wants it to end.
+        """
         if self.cancelled:
             raise Cancelled
         now = monotonic()
         wait = UPDATE_EVERY_S if self._started else self._after
-        if self._event is None or now - self._updated < wait:
+        if self._event is None or (now - self._updated < wait and not at_once):
             return
         self._updated = now
         body: dict[str, Any] = {"progressId": self.id, "percentage": percentage}

@@ -42,8 +42,7 @@ def test_a_cold_start_stops_with_values_and_counts_what_it_compiles(cold, progra
     cold.go("next", "step")
     bars = [e for e in cold.events if e["event"].startswith("progress")]
     assert bars[0]["event"] == "progressStart" and " of " in bars[0]["body"]["message"]
-    texts = [b["body"].get("message") or "" for b in bars]
-    assert any(t.startswith(("mul, ", "log, ")) for t in texts), texts  # not all may be shown
+    assert any("log, " in b["body"].get("message", "") for b in bars)
 
 
 def test_a_warm_start_shows_no_bar(client, program):
