@@ -112,7 +112,7 @@ if TYPE_CHECKING:
 @compiled_option
 @ranks_options
 @started_ranks_options
-@option("--keep-going", "Of a script: go on behind a finding, to further ones.")
+@option("--keep-going", "Of a script: go on after a finding, to further ones.")
 @option(
     "--keep-step",
     "Of a script of PyTorch's: keep the ops of each step, and write the one with the NaN as a "

@@ -252,8 +252,8 @@ def executed(
 def continued(
     program: Program, options: dict[str, Any], on_step: Any, go: Callable[..., Any]
 ) -> Any:
-    """What `go` gives, called with settings and with what it calls after each step: on the CPU from
-    the step on that a GPU could not do, if that is asked for.
+    """The result of `go`, called with settings and with what it calls after each step: on the CPU
+    from the step on that a GPU could not do, if that is asked for.
     """
     from opstep.runtime.ir.errors import DeviceError
     from opstep.runtime.ir.wording import worded

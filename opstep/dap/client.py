@@ -1,4 +1,4 @@
-"""What a client said of itself, and how places, names and arguments (as in launch.json) are written
+"""A client's own description, and how places, names and arguments (as in launch.json) are written
 for it; texts are files by their path, others have numbers.
 """
 
@@ -142,7 +142,7 @@ class Sources:
         return self._named(number)[1]
 
     def name(self, number: int) -> str:
-        """What the text is called in places. Raises `DapError`."""
+        """The name of the text in places. Raises `DapError`."""
         return self._named(number)[0]
 
     def _named(self, number: int) -> tuple[str, str]:

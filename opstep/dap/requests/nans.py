@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def report_json(session: Session, frame_handle: FrameHandle, found: Backtrace) -> dict[str, Any]:
-    """All of it; what has a name in the frame is told with it."""
+    """All of it; values that have a name in the frame are shown with it."""
     links = [
         _link(session, frame_handle, link, node)
         for link, node in zip(found.links, found.nodes, strict=True)
@@ -59,7 +59,7 @@ def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -
 
 
 def _before(session: Session, producer: Producer, verdict: Verdict) -> dict[str, Any]:
-    """What was lost without a sign on the way to elements that were born bad."""
+    """Losses without a sign on the way to elements that were born bad."""
     from opstep.runtime.nan.causes import cause_of
 
     found = cause_of(session.debugger.machine.executor, producer, verdict.elements)
@@ -107,7 +107,7 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
 
 
 def _tensor(session: Session, frame_handle: FrameHandle, node: Node) -> dict[str, Any]:
-    """What a tensor is and where its elements are; with the name by which the frame knows it."""
+    """The type of a tensor and where its elements are, with its name in the frame."""
     from opstep.runtime.debugger.handles import Handle
 
     handle = Handle(session.debugger.machine.executor, node)
