@@ -37,12 +37,13 @@ def attached(loops):
         processes.append(process)
         assert process.stdout
         port = int(process.stdout.readline())
+        start.ports.append(port)
         client = Client.over_stdio() if relayed else Client.connect(port)
         client.attach(**({"port": port} if relayed else {}))
         client.request("configurationDone")
         return client
 
-    start.processes = processes
+    start.processes, start.ports = processes, []
     yield start
     for process in processes:
         process.kill()
@@ -83,6 +84,8 @@ def test_requests_that_a_program_does_not_live_to_answer_are_refused(attached):
         while state_of(process.pid) != "T":
             time.sleep(0.01)
         seq = client.send("threads")
+        while not unread(attached.ports[0]):  # the adapter has yet to pass it on
+            time.sleep(0.01)
         process.kill()
         response = client.response(seq)
         assert (response["success"], response["message"]) == (False, "the program has ended")
@@ -96,3 +99,11 @@ def state_of(pid: int) -> str:
             return file.read().rpartition(")")[2].split()[0]
     except OSError:
         return ""
+
+
+def unread(port: int) -> int:
+    """Bytes that the process which listens on `port` has received and not read (Linux)."""
+    with open("/proc/net/tcp") as file:
+        connections = [line.split() for line in file.readlines()[1:]]
+    here = [c for c in connections if int(c[1].rpartition(":")[2], 16) == port]
+    return sum(int(queues.rpartition(":")[2], 16) for *_, queues in (c[:5] for c in here))
