@@ -28,7 +28,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Policy
 
 if TYPE_CHECKING:
-    from opstep.runtime.debugger.node import Node
+    from opstep.runtime.debugger.activation import Node
 
 
 class ProgramHost:

@@ -24,7 +24,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from opstep.runtime.debugger.node import Node
+    from opstep.runtime.debugger.activation import Node
     from opstep.runtime.ir.diagnostics import Diagnostic
 
 MOST = 256  # ranks of one process

@@ -17,9 +17,9 @@ from opstep.dap.tensor_origins import (
 from opstep.runtime.debugger.applied import producer_of
 
 if TYPE_CHECKING:
+    from opstep.runtime.debugger.activation import Node
     from opstep.runtime.debugger.executor import Executor
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.node import Node
     from opstep.runtime.ir.graph import Source, Span
     from opstep.runtime.plan.plan import Step
 
@@ -136,7 +136,7 @@ def declared(frame_handle: FrameHandle, name: str, node: Node) -> tuple[Source, 
 
 def step_of(frame: Frame) -> Step | None:
     """The op that a frame stands at, or right behind; None for a call, or the graph's end."""
-    from opstep.runtime.debugger.points import OP
+    from opstep.runtime.debugger.activation import OP
 
     if frame.call:
         return None

@@ -10,8 +10,8 @@ from opstep.dap.registry import DapError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
+    from opstep.runtime.debugger.activation import Node
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.node import Node
 
 NO_THREAD = 2001
 

@@ -18,8 +18,8 @@ from opstep.runtime.ir.lexer import is_tensor_name, quote_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
+    from opstep.runtime.debugger.activation import Node
     from opstep.runtime.debugger.handles import Handle, Whole
-    from opstep.runtime.debugger.node import Node
 
 NO_VALUE = 2201
 

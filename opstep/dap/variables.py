@@ -32,7 +32,7 @@ from opstep.runtime.ir.lexer import quote_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
-    from opstep.runtime.debugger.node import Node
+    from opstep.runtime.debugger.activation import Node
 
 EAGER_S = 0.005  # of a request, in which statistics are taken of tensors that it shows
 SMALL_ELEMENTS, SMALL_COUNT = 1 << 16, 50  # of so many small ones they are taken in any case

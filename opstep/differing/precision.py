@@ -16,9 +16,8 @@ from opstep.api.debugging import ProgramHost
 from opstep.api.inputs import conform, inputs_for
 from opstep.api.settings import RunSettings
 from opstep.differing.errors import TOLERANCE, Error, error_of
+from opstep.runtime.debugger.activation import OP, Node, Producer
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.points import OP
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Source
 from opstep.runtime.ir.printer import print_statement

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from opstep.api.debugging import Debugger
 from opstep.api.devices import entered_on
 from opstep.hunting.report import headline
+from opstep.runtime.debugger.activation import CALL, RETURN
 from opstep.runtime.debugger.checks import Stop
-from opstep.runtime.debugger.points import CALL, RETURN
 from opstep.runtime.debugger.problems import Problem
 
 if TYPE_CHECKING:

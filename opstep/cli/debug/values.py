@@ -13,8 +13,8 @@ from opstep.runtime.ir.diagnostics import visible
 
 if TYPE_CHECKING:
     from opstep.cli.debug.showing import Paint
+    from opstep.runtime.debugger.activation import Node
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.node import Node
 
 FORMATS = {
     "e": "elements (p/20e: at most 20 an axis)",

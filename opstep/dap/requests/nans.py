@@ -19,7 +19,7 @@ from opstep.runtime.debugger.problems import Problem
 if TYPE_CHECKING:
     from opstep.dap.frames import FrameHandle
     from opstep.dap.session import Session
-    from opstep.runtime.debugger.node import Node, Producer
+    from opstep.runtime.debugger.activation import Node, Producer
     from opstep.runtime.nan.backtrace import Backtrace
     from opstep.runtime.nan.findings import Link
     from opstep.runtime.nan.verdict import Verdict

@@ -29,7 +29,7 @@ from opstep.runtime.ir.lexer import bare_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
-    from opstep.runtime.debugger.node import Node
+    from opstep.runtime.debugger.activation import Node
 
 NO_TENSOR = 2250
 MOST_POINTS = 10_000  # of a timeline, or a history, in one response
@@ -182,7 +182,6 @@ def timeline(session: Session, start: int | None = None, count: int = 1000) -> d
 
 
 def _point(session: Session, position: int) -> dict[str, Any]:
-    from opstep.runtime.debugger.frames import named
 
     machine = session.debugger.machine
     activation, k = machine.history.log[position - machine.history.base]
@@ -190,7 +189,7 @@ def _point(session: Session, position: int) -> dict[str, Any]:
     body: dict[str, Any] = {
         "position": position,
         "kind": point.kind,
-        "graph": named(activation, point.frame),
+        "graph": activation.frame_name(point.frame),
         "stream": point.stream,
     }
     graph = plan.frames[point.frame].graph

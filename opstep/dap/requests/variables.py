@@ -22,7 +22,7 @@ from opstep.runtime.ir.lexer import QUOTED, bare_name
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
-    from opstep.runtime.debugger.node import Node
+    from opstep.runtime.debugger.activation import Node
     from opstep.runtime.expressions import ExpressionError
 
 NOT_SET, WRONG_EXPRESSION = 2202, 2203

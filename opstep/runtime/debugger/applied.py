@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.debugger.activation import Node, Producer
 
 
 def producer_of(node: Node) -> Producer | None:

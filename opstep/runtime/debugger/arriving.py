@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import Activation, Point
 from opstep.runtime.debugger.frames import depth_of
-from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.runner import Arrived
 from opstep.runtime.ir.control import BODY, TEST
 

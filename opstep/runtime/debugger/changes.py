@@ -9,16 +9,13 @@ change with it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.node import Node
-
-Location = tuple[float, ...]
-END: Location = (inf,)  # behind the last point of a run
+from opstep.runtime.debugger.activation import Activation, Location, Node
 
 
 class Change:
@@ -60,12 +57,14 @@ class Change:
         return self._cached[1]
 
 
+@dataclass
 class Changes:
-    """All of a run, in the order in which they were made; `waiting` are those to come."""
+    """All of a run, in the order in which they were made; `waiting` are those to come, by plan and
+    value.
+    """
 
-    def __init__(self) -> None:
-        self._all: list[Change] = []
-        self.waiting: dict[tuple[int, int], list[Change]] = {}  # by plan and value
+    waiting: dict[tuple[int, int], list[Change]] = field(default_factory=dict)
+    _all: list[Change] = field(default_factory=list)
 
     def add(self, change: Change, position: int) -> None:
         """One that holds from this position on."""
@@ -141,18 +140,6 @@ class Changes:
             self.waiting[key] = left
         else:
             del self.waiting[key]
-
-
-def location_of(activation: Activation, k: float) -> Location:
-    """Where in a run a point of an activation is. Places that come later are greater."""
-    found: Location = (k,)
-    at: Activation | None = activation
-    while at is not None:
-        if at.parent is None:
-            return (at.turn, *found)
-        found = (at.call, 2 * at.turn + (at.role == "body"), *found)
-        at = at.parent
-    return found
 
 
 def definition_point(activation: Activation, value: int) -> float:

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import CALL, OP, RETURN, Activation, Node, Point
 from opstep.runtime.debugger.applied import producer_of
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.points import CALL, OP, RETURN, Point
 from opstep.runtime.debugger.problems import Problem, amount_of, is_origin, unwritten
 from opstep.runtime.debugger.python.stack import is_backward_graph
 from opstep.runtime.debugger.scope import FrameScope

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import Activation, Node, Point
 from opstep.runtime.debugger.arriving import arrival
 from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
@@ -21,8 +21,6 @@ from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.meeting import Door
-from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.python.lines import PythonLines
 from opstep.runtime.debugger.python.stepping import LineStep
@@ -383,7 +381,7 @@ class Debugger:
         """Reads the file again and goes on with it, at the start of the present frame. Values whose
         op and operands are the same are kept. Raises `OpstepError`; then nothing has changed.
         """
-        machine, operations = self.machine, self.machine.operations
+        machine = self.machine
         frames, length = self.stop_point.stack(), machine.history.cursor
         host = self.host.reload()
         host.plan_for(machine.graph, machine.types, machine.policy)  # else one stays where one is
@@ -397,7 +395,7 @@ class Debugger:
         dropped = replace_program(machine, host)
         deque(replayed(machine, length, frames), 0)
         moved = self._read_lines()
-        hits, lookups = operations.memo_hits, operations.memo_lookups
+        hits, lookups = machine.memo_hits, machine.memo_lookups
         self._stopped(self._runner.stopped("restart", f"kept {hits} of {lookups} values"))
         return Reloaded(hits, lookups, moved, dropped)
 

@@ -7,7 +7,6 @@ too; a value whose bytes are gone is computed again into memory of its own when 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
@@ -15,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Arena, Node, Producer
 from opstep.runtime.debugger.meeting import MetProducer
-from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.device.cpu.host_statistics import Rent, statistics_words
 from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.protocols import Device, Memory, Stream
@@ -29,36 +28,6 @@ from opstep.runtime.statistics import ENABLED, RECORD, WORDS, Statistics, decode
 
 SPARED = 64  # of the nodes made last, none is dropped
 HOST_CHECKED = 1 << 16  # elements up to which the host looks for NaNs itself, if it can
-
-
-class Arena:
-    """The memory that an activation's results share, and whose bytes stand in it now."""
-
-    def __init__(self, memory: Memory):
-        self.memory = memory
-        self._starts: list[int] = []
-        self._ranges: dict[int, tuple[int, list[Node]]] = {}  # start -> end, nodes
-
-    def share(self, node: Node) -> None:
-        """A node that is another's memory under another shape."""
-        self._ranges[node.offset][1].append(node)
-
-    def claim(self, start: int, nbytes: int, node: Node | None) -> None:
-        """These bytes are written from now on; whose they were has lost them."""
-        end = start + max(nbytes, 1)
-        k = max(bisect_left(self._starts, start) - 1, 0)
-        while k < len(self._starts) and self._starts[k] < end:
-            at = self._starts[k]
-            until, owners = self._ranges[at]
-            if until <= start:
-                k += 1
-                continue
-            del self._starts[k], self._ranges[at]
-            for owner in owners:
-                if owner is not node and owner.memory is self.memory:
-                    owner.memory = None
-        insort(self._starts, start)
-        self._ranges[start] = end, [] if node is None else [node]
 
 
 class Executor:
@@ -289,9 +258,9 @@ class Executor:
         addresses += [0] * (len(step.operand_types) - len(addresses))
         addresses += [n.address for n in nodes]
         bound = self.device.bind(step.launches, addresses, scratch)
-        for call in bound if step.op.traits.foreign or is_joined(step) else ():
-            if isinstance(call, BoundCall):  # and no kernel of ours
-                call.located = partial(error_in, producer.plan, step)
+        for call in bound:
+            if isinstance(call, BoundCall) and (step.op.traits.foreign or is_joined(step)):
+                call.located = partial(error_in, producer.plan, step)  # no kernel of ours
         return bound
 
     def _workspace(

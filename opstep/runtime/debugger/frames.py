@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import Activation, Node, Point
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.python.frame import PythonFrame
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph, Source, Span, Statement
@@ -169,7 +167,7 @@ def _frame(
     return Frame(
         number,
         number,
-        named(activation, frame),
+        activation.frame_name(frame),
         graph,
         statement,
         plan.frames[frame].source,
@@ -181,18 +179,6 @@ def _frame(
         activation.depth + _depth(plan, frame),
         position,
     )
-
-
-def named(activation: Activation, frame: int) -> str:
-    """``features``, ``halve [i=3]``, ``main [step=2]``"""
-    name = activation.plan.frames[frame].name
-    if frame:
-        return name
-    if activation.role in ("test", "body"):
-        return f"{name} [i={activation.turn}]"
-    if activation.role == "root" and activation.turn:
-        return f"{name} [step={activation.turn}]"
-    return name
 
 
 def _depth(plan, frame: int) -> int:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import Activation, Point
 from opstep.runtime.debugger.checks import Stop
-from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.runner import Runner, commit, finished
 from opstep.runtime.ir.diagnostics import OpstepError
 

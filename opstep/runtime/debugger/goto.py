@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from opstep.runtime.debugger.breakpoints import Breakpoints
 from opstep.runtime.debugger.checks import hidden
-from opstep.runtime.debugger.frames import Frame, named
-from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.operations import Skipped
+from opstep.runtime.debugger.frames import Frame
+from opstep.runtime.debugger.machine import Machine, Skipped
 from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.ir.errors import InputError
 
@@ -71,7 +70,7 @@ class Goto:
                     continue
                 if position == cursor and not self._leads(word, level):
                     continue
-                label = f"line {line}, {word} in {named(activation, point.frame)}"
+                label = f"line {line}, {word} in {activation.frame_name(point.frame)}"
                 return Target(1, position, k, line, label, level)
         return None
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import History
-from opstep.runtime.debugger.node import Node
 from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.statistics import Statistics, together

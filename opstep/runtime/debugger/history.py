@@ -1,4 +1,4 @@
-"""What has been run under the debugger, and how to look back at it.
+"""What has been run under the debugger, how to look back at it, and how to change it there.
 
 A *position* is a number of points passed. Up to the end of the log, the *frontier*, the *cursor*
 moves freely. To change something in the past cuts the log there; what was cut off is remembered in
@@ -7,26 +7,130 @@ moves freely. To change something in the past cuts the log there; what was cut o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Protocol
 
-from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.changes import END, Changes, Location, location_of
+import numpy as np
+
+from opstep.runtime.debugger.activation import END, OP, Activation, Location, Node, Point, Producer
+from opstep.runtime.debugger.changes import Change, Changes, definition_point, frames_of
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.points import OP, Point
-from opstep.runtime.debugger.versions import TensorVersions
+from opstep.runtime.device.protocols import Memory
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.shards import Shard
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.internal import STATUS
+
+RUN_STATUS = ""  # the name of the run's status among them
+
+
+class TensorSource(Protocol):
+    """Where named tensors come from."""
+
+    @property
+    def tensors(self) -> Mapping[str, Any]:
+        """The program's, by name: each with its `type`."""
+        ...
+
+    @property
+    def shards(self) -> Mapping[str, Shard]:
+        """How those are shared out that ranks have parts of."""
+        ...
+
+    def tensor(self, name: str) -> tuple[TensorType, Memory]:
+        """A named tensor as it is before the run: its type and its memory on the device."""
+        ...
+
+
+class TensorVersions:
+    """Of one run. `no_failure` is the version of its status that says that no assert has failed."""
+
+    def __init__(self, source: TensorSource, executor: Executor):
+        self.source = source
+        self.no_failure = executor.new_node(STATUS, 0, "status")
+        self._versions: dict[str, list[tuple[int, Node]]] = {}  # the position from which on each is
+
+    def of(self, name: str) -> list[tuple[int, Node]]:
+        """All that are remembered of a tensor, oldest first."""
+        versions = self._versions.get(name)
+        if versions is None:
+            t, memory = self.source.tensor(name)
+            versions = self._versions[name] = [(0, Node(t, name, memory))]
+        return versions
+
+    def items(self) -> Iterator[tuple[str, list[tuple[int, Node]]]]:
+        """The named tensors that the run has asked for, without its status."""
+        return ((name, versions) for name, versions in self._versions.items() if name != RUN_STATUS)
+
+    def nodes(self) -> list[Node]:
+        return [node for versions in self._versions.values() for _, node in versions]
+
+    def at(self, name: str, position: int) -> Node:
+        versions = self.of(name)
+        later = bisect.bisect_right(versions, position, key=itemgetter(0))
+        return versions[max(later - 1, 0)][1]
+
+    def before(self, name: str, position: int, changes: int) -> Node | None:
+        """A tensor as it was so many changes before a position; None if it was not yet."""
+        versions = self.of(name)
+        at = bisect.bisect_right(versions, position, key=itemgetter(0)) - 1 - changes
+        return versions[at][1] if at >= 0 else None
+
+    def add(self, name: str, position: int, node: Node) -> None:
+        self.of(name).append((position, node))
+
+    def begin_step(self, position: int) -> None:
+        """A step begins: no assert of it has failed."""
+        self._versions[RUN_STATUS] = [(position, self.no_failure)]
+
+    def clear(self, position: int) -> None:
+        """Others have run meanwhile: all are as the source has them."""
+        self._versions.clear()
+        self.begin_step(position)
+
+    def cut(self, position: int) -> None:
+        """Forgets those from behind a position."""
+        for name, versions in self._versions.items():
+            self._versions[name] = [v for v in versions if v[0] <= position] or versions[:1]
+
+    def forget_before(self, position: int) -> list[Node]:
+        """Nobody goes back behind a position any more. Gives the oldest of each that is left."""
+        for name, versions in self._versions.items():
+            old = [v for v in versions if v[0] <= position]
+            self._versions[name] = old[-1:] + [v for v in versions if v[0] > position]
+        return [versions[0][1] for versions in self._versions.values()]
+
+    def replace_source(self, source: TensorSource) -> bool:
+        """The program is another one. Tensors that it has not, or has with another type, are no
+        more; whether there were such.
+        """
+        self.source = source
+        dropped = [
+            name
+            for name, versions in self.items()
+            if name not in source.tensors or source.tensors[name].type != versions[0][1].type
+        ]
+        for name in dropped:
+            del self._versions[name]
+        return bool(dropped)
 
 
 class History:
     """Of one run. `at` and `pc` say which point is run next at the frontier; `at` is None when all
-    is done. `named`: the versions of named tensors; `changes`: what was set by hand.
+    is done. `named`: the versions of named tensors; `changes`: what was set by hand; `on_lost` is
+    called with the names of those of them that hold no longer.
     """
 
-    def __init__(self, executor: Executor, named: TensorVersions):
+    def __init__(
+        self, executor: Executor, named: TensorVersions,
+        on_lost: Callable[[list[str]], object] = lambda names: None,
+    ):  # fmt: skip
         self.executor = executor
         self.named = named
         self.changes = Changes()
+        self.on_lost = on_lost
         self.base = 0  # positions that were forgotten
         self.log: list[tuple[Activation, int]] = []
         self.cursor = 0
@@ -90,7 +194,7 @@ class History:
         if at <= self.base:
             return None if self.base else ()
         activation, k = self.log[at - 1 - self.base]
-        return location_of(activation, k)
+        return activation.location(k)
 
     def computed_before(self, activation: Activation, value: int) -> Node | None:
         """What a value of an activation was in the turn, or step, before that computed it."""
@@ -140,7 +244,7 @@ class History:
     def location(self) -> Location:
         """The cursor's."""
         here = self.next_point()
-        return END if here is None else location_of(here[0], self.index())
+        return END if here is None else here[0].location(self.index())
 
     def deliver(self, values: Sequence[tuple[Activation, int]]) -> None:
         """Control flow that ends at the frontier gives these values."""
@@ -173,6 +277,106 @@ class History:
         nodes += [n for results in self.memo.values() for n in results]
         for node in nodes:
             node.memory = moved.get(id(node.memory), node.memory)
+
+    # --- the status of a run ---
+
+    def status_code(self) -> int:
+        """The code of the assert of this step that failed first; 0 for none."""
+        return self.code_of(self.named.at(RUN_STATUS, self.frontier))
+
+    def failed_at(self) -> int:
+        """The position behind the assert of this step that failed first; 0 where none has."""
+        versions = self.named.of(RUN_STATUS)
+        return next((p for p, status in versions if self.code_of(status)), 0)
+
+    def code_of(self, status: Node) -> int:
+        """The number that a version of the run's status has."""
+        if status is self.named.no_failure:
+            return 0
+        return int(self.executor.array(status))
+
+    # --- values set by hand: made where they belong, and again whenever that is passed ---
+
+    def set(
+        self, activation: Activation, value: int, frame: int, name: str, array: np.ndarray,
+        part: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """A value of an activation, as a frame sees it, is another one from where it came on: the
+        cursor is there then. `part`: which elements are given, None for all. Raises `InputError`.
+        """
+        since = activation.env[value][0]
+        if since < self.base:
+            hint = "set something newer, or begin anew"
+            raise InputError(f"what was computed from {name} is not remembered any more", hint=hint)
+        self.cut(since)
+        location = activation.location(definition_point(activation, value))
+        frames = frames_of(activation, value, frame)
+        change = Change(name, activation.points, value, location, array, part, frames)
+        self.changes.add(change, since)
+        self._change_value(activation, value, location)
+
+    def set_named(self, name: str, array: np.ndarray, part: np.ndarray | None = None) -> None:
+        """From the cursor on, a named tensor is another one."""
+        self.cut()
+        change = Change(name, self._next(), -1, self.location(), array, part)
+        self.changes.add(change, self.cursor)
+        self._change_named(change)
+
+    def arrived(self) -> None:
+        """Another point is next at the frontier: changes that belong there are made again."""
+        location = self.location()
+        for change in self.changes.pop_due(self._next(), -1, location):
+            change.position = self.frontier
+            self._change_named(change)
+        dropped = self.changes.drop_passed(location)
+        if dropped:
+            self.on_lost(dropped)
+
+    def give(self, activation: Activation, value: int, since: int, node: Node, k: float) -> None:
+        """A value is there, which the point `k` of its activation gave."""
+        activation.env[value] = (since, node)
+        changes = self.changes
+        if changes.waiting and (id(activation.points), value) in changes.waiting:
+            location = activation.location(k)
+            for change in changes.pop_due(activation.points, value, location):
+                change.position = since
+            self._change_value(activation, value, location)
+
+    def _next(self) -> Any:
+        """The plan that is under way at the frontier; None between two steps, whatever they run."""
+        at = self.at
+        return None if at is None or (at.parent is None and not self.pc) else at.points
+
+    def _change_value(self, activation: Activation, value: int, location: Location) -> None:
+        """Makes all changes of a value, in place of those that were made before."""
+        since = activation.env[value][0]
+        node = activation.drop(value)
+        assert node is not None
+        changes = self.changes.active_on(activation.points, value, location)
+        versions = [node]
+        for change in changes:
+            if change.frames is None:
+                versions.append(change.of(versions[-1], self.executor))
+                continue
+            for frame in change.frames:
+                scoped = activation.scoped.setdefault((value, frame), versions[:])
+                scoped.append(change.of(scoped[-1], self.executor))
+        activation.env[value] = (since, versions[-1])
+        if versions[1:]:
+            activation.replaced[value] = [(since, since, n) for n in versions[:-1]]
+
+    def _change_named(self, change: Change) -> None:
+        """What is under way finds the named tensor changed, too."""
+        name, position = change.name, change.position
+        assert position is not None
+        latest = self.named.of(name)[-1][1]
+        self.named.add(name, position, change.of(latest, self.executor))
+        for activation in self.active():
+            for value, tensor in activation.points.named.items():
+                if tensor == name and value in activation.env:
+                    since, old = activation.env[value]
+                    activation.replaced.setdefault(value, []).append((position, since, old))
+                    activation.env[value] = (position, change.of(old, self.executor))
 
     # --- what is known ---
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from opstep.runtime.debugger.activation import Node
 from opstep.runtime.debugger.breakpoints import Texts
 from opstep.runtime.debugger.machine import MachineHost
-from opstep.runtime.debugger.node import Node
 from opstep.runtime.ir.diagnostics import OpstepError
 
 

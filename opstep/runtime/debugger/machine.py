@@ -9,26 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from opstep.runtime.calls import check_depth, first_call, next_call
-from opstep.runtime.debugger.activation import ROOT, Activation, PlanSource
-from opstep.runtime.debugger.changes import Location, location_of
-from opstep.runtime.debugger.edits import Edits
+from opstep.runtime.debugger.activation import (
+    OP,
+    ROOT,
+    Activation,
+    Location,
+    Node,
+    PlanSource,
+    Point,
+    Points,
+    Producer,
+)
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.history import History
+from opstep.runtime.debugger.history import History, TensorSource, TensorVersions
 from opstep.runtime.debugger.meeting import Door, Waiting
-from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.operations import Operations, Skipped
-from opstep.runtime.debugger.points import OP, Point, Points
-from opstep.runtime.debugger.versions import TensorSource, TensorVersions
 from opstep.runtime.device.cache import Compiler
+from opstep.runtime.device.ranks import is_joined
 from opstep.runtime.ir.control import TEST, GraphCall
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan import internal
 from opstep.runtime.plan.control import control_of, passed_types
-from opstep.runtime.plan.plan import Policy
+from opstep.runtime.plan.internal import STATUS
+from opstep.runtime.plan.plan import Policy, Step
 
 FURTHER = 50_000  # points that are run at most to stand again where one stood
 MOST = 1_000_000  # points that are remembered; then the older half is forgotten
@@ -41,14 +49,33 @@ class MachineHost(PlanSource, TensorSource, Protocol):
 
 
 H = TypeVar("H", bound=MachineHost)
+Operands = tuple[Node | None, ...]
+
+
+class Skipped(OpstepError):
+    """An operand has no value, as its op was jumped over."""
+
+    def __init__(self, name: str):
+        super().__init__(f"{name} has no value: its op was jumped over")
+        self.name = name
+
+
+class _Begun(NamedTuple):
+    """An op of which some launches are done."""
+
+    producer: Producer
+    launches: list[Any]
+    memory: Any  # that they work in
+    done: int
 
 
 class Machine(Generic[H]):
     """Runs a graph `steps` times on the same inputs.
 
-    `history`: what was run, and where one stands in it; `executor`: computes and keeps results;
-    `operations`: runs ops; `edits`: what was set by hand. `on_lost` is told the names of values
-    that were set, and hold no longer. `door`: to other ranks, if there are any.
+    `history`: what was run, where one stands in it, and what was set by hand; `executor`: computes
+    and keeps results. `on_lost` is called with the names of values that were set, and hold no
+    longer. `door`: to other ranks, if there are any. `memo_hits` of `memo_lookups` ops had their
+    results in the history's memo.
     """
 
     def __init__(
@@ -73,11 +100,10 @@ class Machine(Generic[H]):
         """To the start of the first step, as if nothing had been run or set."""
         all_ranks = self.door.executors if self.door is not None else tuple
         self.executor = Executor(self.host.device, self.policy, self.budget, all_ranks)
-        self.history = History(self.executor, TensorVersions(self.host, self.executor))
-        self.edits = Edits(self.history, self.executor, self._on_lost)
-        self.operations = Operations(
-            self.history, self.edits, self.executor, self.policy, self.door
-        )
+        named = TensorVersions(self.host, self.executor)
+        self.history = History(self.executor, named, self._on_lost)
+        self.memo_hits = self.memo_lookups = 0
+        self._begun: _Begun | None = None
         if self.door is not None:
             self.history.on_cut = self.door.cut
         self.inputs = tuple(self.executor.new_node(t, a, n) for t, a, n in self._arrays)
@@ -88,12 +114,11 @@ class Machine(Generic[H]):
 
     def outputs(self) -> tuple[Node, ...]:
         """Of the step that ended last."""
-        _, last = self.history.finished[-1]
-        return self._outputs(last)
+        return self._outputs(self.history.finished[-1][1])
 
     def failed(self) -> int:
         """The code of the assert that failed in the step that ended last; 0 for none."""
-        return self.operations.status_code()
+        return self.history.status_code()
 
     # --- moving ---
 
@@ -108,7 +133,7 @@ class Machine(Generic[H]):
         self._advance(history.at, history.pc)
         history.cursor = history.frontier
         if history.changes.waiting:
-            self.edits.arrived()
+            history.arrived()
         return True
 
     def run_to(self, location: Location, position: int) -> None:
@@ -126,12 +151,15 @@ class Machine(Generic[H]):
         """
         history = self.history
         here = history.next_point()
-        done = None
         if history.cursor == history.frontier and here is not None and here[1].kind == OP:
-            done = self.operations.launch(*here)
-        if done is None:
-            self.forward()
-        return done
+            self._begun = self._begun or self._begin(*here)
+            if self._begun is not None and self._begun.done + 1 < len(self._begun.launches):
+                producer, launches, memory, done = self._begun
+                self.executor.launch(producer, launches[done])
+                self._begun = _Begun(producer, launches, memory, done + 1)
+                return done + 1, len(launches)
+        self.forward()
+        return None
 
     def jump(self, k: int) -> None:
         """On to another point of the activation under the cursor, without what lies between.
@@ -146,36 +174,36 @@ class Machine(Generic[H]):
         step = activation.plan.steps[point.step] if point.kind == OP else None
         for v in step.operands if step else ():
             try:
-                self.operations.operand(activation, v, point.frame) if v is not None else None
+                self.operand(activation, v, point.frame) if v is not None else None
             except Skipped as error:
                 raise Skipped(next((n for n, u in scope.items() if u == v), error.name)) from None
         self.history.pc = k
         if self.history.changes.waiting:
-            self.edits.arrived()
+            self.history.arrived()
 
     # --- changing the past ---
 
     def cut(self, position: int | None = None) -> None:
         """Forgets what came behind a position, by default the cursor."""
-        self.operations.forget_launches()
+        self._begun = None
         self.history.cut(position)
 
     def set(
         self, activation: Activation, value: int, frame: int, name: str, array: np.ndarray,
         part: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        """See `Edits.set`."""
-        self.operations.forget_launches()
-        self.edits.set(activation, value, frame, name, array, part)
+        """See `History.set`."""
+        self._begun = None
+        self.history.set(activation, value, frame, name, array, part)
 
     def set_named(self, name: str, array: np.ndarray, part: np.ndarray | None = None) -> None:
-        """See `Edits.set_named`."""
-        self.operations.forget_launches()
-        self.edits.set_named(name, array, part)
+        """See `History.set_named`."""
+        self._begun = None
+        self.history.set_named(name, array, part)
 
     def begin_anew(self, step: int) -> None:
         """From this step on; steps before were run elsewhere, or are to be forgotten."""
-        self.operations.forget_launches()
+        self._begun = None
         self.history.clear()
         if step < self.steps:
             self._begin_step(step)
@@ -197,10 +225,9 @@ class Machine(Generic[H]):
         while activation.parent is not None:
             activation = activation.parent
         begin = max(activation.start, history.base)
-        location = location_of(activation, 0)
-        dropped = history.changes.forget(
-            begin, location
-        )  # a named tensor set at the very begin stays
+        location = activation.location(0)
+        # a named tensor set at the very begin stays
+        dropped = history.changes.forget(begin, location)
         self.cut(begin)
         if self._names_dropped:  # what came before cannot be looked at as it was
             history.forget_log()
@@ -221,7 +248,7 @@ class Machine(Generic[H]):
                     history.log.pop()
                     raise
                 return
-            self.operations.run(activation, point, k)
+            self._run(activation, point, k)
         history.log.append((activation, k))
         history.pc = k + 1
         if history.pc == len(activation.points):
@@ -254,10 +281,135 @@ class Machine(Generic[H]):
         history = self.history
         now = activation.start = history.frontier
         for value, node in zip(activation.plan.inputs, inputs, strict=True):
-            self.edits.give(activation, value, now, node, -1)
+            history.give(activation, value, now, node, -1)
         for value, name in activation.points.initial_tensors:
             activation.env[value] = (now, history.named.at(name, now))
         history.at, history.pc = activation, 0
+
+    def _run(self, activation: Activation, point: Point, k: int) -> None:
+        """The op of point `k`, which is next."""
+        plan, step, named = activation.plan, activation.plan.steps[point.step], self.history.named
+        operands = self.operands(activation, step)
+        met = None
+        if self.door is not None and is_joined(step):
+            met = self.door.meet(plan, step, operands)
+        stream = self.executor.on(point.stream)
+        # An op waits and records also where it computes nothing: others rely on what it waited for.
+        for event in point.waits:
+            if event in activation.events:  # else what records it was jumped over
+                stream.wait(activation.events[event])
+                self.executor.keep_alive(activation.events[event])
+        if step.op.family == "internal":
+            results = (self._internal(activation, point, operands),)
+        else:
+            results = self._computed(activation, point, operands, met)
+        for event in point.records:
+            recorded = activation.events[event] = self.executor.device.event()
+            stream.record(recorded)
+            self.executor.keep_alive(recorded)
+        since = self.history.frontier + 1
+        # Collectives have an order, which is that of the run's statuses.
+        for v in step.changed if step.changed and is_joined(step) else ():
+            name = plan.buffers[plan.values[v].buffer].name
+            activation.env[v] = (since, named.at(name, since))
+        for v, node in zip(step.results, results, strict=True):
+            self.history.give(activation, v, since, node, k)
+            if step.op is internal.update or step.op is internal.assert_:
+                named.add(plan.buffers[plan.values[v].buffer].name, since, node)
+
+    def _computed(
+        self, activation: Activation, point: Point, operands: Operands, met: Producer | None
+    ) -> tuple[Node, ...]:
+        """The results of an op; of one that ranks have `met` for, by that producer."""
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        memo = self.history.memo
+        if memo:
+            self.memo_lookups += 1
+            sources = operands if met is None else met.sources
+            found = memo.get((activation.points.key(step), sources))
+            if found is not None:
+                self.memo_hits += 1
+                return found
+        if self._begun is not None:
+            producer, launches, _, done = self._begun
+            for one in launches[done:]:
+                self.executor.launch(producer, one)
+            self._begun = None
+        else:
+            producer = met or Producer(plan, step, operands)
+            names = [plan.values[v].name for v in step.results]
+            slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
+            self.executor.run(producer, names, point.stream, slots)
+        for v, node in zip(step.results, producer.results, strict=True):
+            node.home = (activation, v)
+        return producer.results
+
+    def _slots(self, activation: Activation, step: Step) -> Any:
+        """Where the plan puts the results in its arena."""
+        plan = activation.plan
+        if activation.arena is None:
+            activation.arena = self.executor.arena(plan.arena)
+        offsets = [plan.buffers[plan.values[v].buffer].offset for v in step.results]
+        if any(o < 0 for o in offsets):
+            return None
+        scratch = plan.buffers[step.workspace].offset if step.workspace >= 0 else -1
+        return activation.arena, offsets, scratch
+
+    def _internal(self, activation: Activation, point: Point, operands: Operands) -> Node:
+        """An update, assert or copy: as nodes never change, these only name them anew."""
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        value = operands[0]
+        assert value is not None
+        if step.op is internal.snapshot:
+            return value
+        status = operands[1]
+        assert status is not None
+        code = self.history.code_of(status)
+        if step.op is internal.assert_:
+            condition = bool(self.executor.array(value))
+            after = internal.status_behind(code, condition, step.attrs["code"])
+            return status if after == code else self.executor.new_node(STATUS, after, "status")
+        result = plan.values[step.results[0]]
+        if not internal.takes_effect(code):
+            return self.history.named.at(result.name, self.history.frontier)
+        if value.type == result.type:
+            return value
+        producer = Producer(plan, step, (value, self.history.named.no_failure))
+        self.executor.settle()
+        self.executor.run(producer, [result.name], point.stream)
+        self.executor.settle()
+        return producer.results[0]
+
+    def _begin(self, activation: Activation, point: Point) -> _Begun | None:
+        """An op whose launches are run one at a time; None where there is only one."""
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        if step.op.traits.host or step.op.family == "internal" or len(step.launches or ()) < 2:
+            return None
+        operands = self.operands(activation, step)
+        if (activation.points.key(step), operands) in self.history.memo:
+            return None
+        producer = Producer(plan, step, operands)
+        names = [plan.values[v].name for v in step.results]
+        slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
+        return _Begun(producer, *self.executor.begin(producer, names, slots), 0)
+
+    def operands(self, activation: Activation, step: Step) -> Operands:
+        """What a step takes. Raises `Skipped`."""
+        return tuple(
+            None if v is None else self.operand(activation, v, step.frame) for v in step.operands
+        )
+
+    def operand(self, activation: Activation, value: int, frame: int) -> Node:
+        """A value, or literal, as a frame sees it. Raises `Skipped`."""
+        found = activation.operand(value, frame)
+        if found is not None:
+            return found
+        plan = activation.plan
+        t, buffer = plan.values[value].type, plan.buffers[plan.values[value].buffer]
+        if buffer.kind == "const":
+            assert buffer.literal is not None
+            return self.executor.constant(t, buffer.literal)
+        raise Skipped(plan.values[value].name)
 
     # --- control flow ---
 
@@ -266,7 +418,7 @@ class Machine(Generic[H]):
         plan, step = activation.plan, activation.plan.steps[point.step]
         check_depth(plan, step, activation.level)
         self.executor.settle()
-        operands = [o for o in self.operations.operands(activation, step) if o is not None]
+        operands = [o for o in self.operands(activation, step) if o is not None]
         selects = control_of(step).selects
         selector = self.executor.array(operands[0]) if selects else None
         call = first_call(plan, step, selector)
@@ -281,12 +433,17 @@ class Machine(Generic[H]):
         """The plan is at its end: back to who called it."""
         parent, k = activation.parent, activation.call
         if parent is None:
-            self._finish_step(activation)
+            history = self.history
+            history.finished.append((history.frontier, activation))
+            history.at = None
+            if activation.turn + 1 < self.steps and not history.status_code():
+                self.executor.settle()  # no event says when a named tensor has its last value
+                self._begin_step(activation.turn + 1)
             return
         self.executor.settle()
         outputs, holds = self._outputs(activation), False
         if activation.role == TEST:
-            holds = bool(self.executor.array(outputs[0])) and not self.operations.status_code()
+            holds = bool(self.executor.array(outputs[0])) and not self.history.status_code()
             outputs = activation.carried
         step = parent.plan.steps[parent.points[k].step]
         call = next_call(parent.plan, step, activation.graph_call, holds)
@@ -295,25 +452,15 @@ class Machine(Generic[H]):
         else:
             self._call(parent, k, call, outputs)
 
-    def _finish_step(self, activation: Activation) -> None:
-        history = self.history
-        history.finished.append((history.frontier, activation))
-        if activation.turn + 1 < self.steps and not self.operations.status_code():
-            self.executor.settle()  # no event says when a named tensor has its last value
-            self._begin_step(activation.turn + 1)
-        else:
-            history.at = None
-
     def _outputs(self, activation: Activation) -> tuple[Node, ...]:
-        operand = self.operations.operand
-        return tuple(operand(activation, v, 0) for v in activation.plan.outputs)
+        return tuple(self.operand(activation, v, 0) for v in activation.plan.outputs)
 
     def _deliver(self, parent: Activation, k: int, outputs: Sequence[Node]) -> None:
         """Control flow is done: its results are there."""
         history, plan = self.history, parent.plan
         step, now = plan.steps[parent.points[k].step], self.history.frontier
         for v, node in zip(step.results, outputs, strict=True):
-            self.edits.give(parent, v, now, node, k + 0.5)
+            history.give(parent, v, now, node, k + 0.5)
         for v in step.changed:
             name = plan.buffers[plan.values[v].buffer].name
             parent.env[v] = (now, history.named.at(name, now))

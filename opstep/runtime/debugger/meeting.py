@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.plan.rank_traces import Talk

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.meeting import MetProducer
-from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.rerun import run_over
 from opstep.runtime.ir.diagnostics import OpstepError
 

@@ -42,8 +42,7 @@ def replace_program(machine: Machine[Host], host: Host) -> list[str]:
     """Goes on with another program at the start of the step. Gives the names of what is no longer
     as it was set.
     """
-    operations = machine.operations
-    operations.memo_hits = operations.memo_lookups = 0
+    machine.memo_hits = machine.memo_lookups = 0
     machine.replace_program(host)
     return machine.restart_step()
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.meeting import MetProducer
-from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.plan import Step

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import Activation, Point
 from opstep.runtime.debugger.breakpoints import Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
 from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.meeting import Waiting
-from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -170,7 +169,7 @@ class Runner:
         code = machine.failed()
         if code:
             error = machine.host.failed_assert(code)
-            position = machine.operations.failed_at()
+            position = machine.history.failed_at()
             problem = Problem("assert", error.diagnostics[0].message, None, position, error)
             return Stop("end", "assert", self.stop_point.stream(), (), problem)
         commit(machine)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.handles import Handle, Whole, are_of_one_time
-from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.python.frame import PythonFrame
 from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.protocols import OfOneRank

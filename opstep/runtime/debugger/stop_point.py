@@ -6,11 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import OP, Activation, Node, Point
 from opstep.runtime.debugger.frames import Frame, innermost, stack
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.python.lines import PythonLines
 from opstep.runtime.debugger.python.names import PythonNames
 from opstep.runtime.debugger.python.stack import python_stack

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
+from opstep.runtime.debugger.activation import Node
 from opstep.runtime.debugger.applied import index_of, producer_of
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.meeting import MetProducer
-from opstep.runtime.debugger.node import Node
 from opstep.runtime.expressions.text import tensor_text
 from opstep.runtime.nan.findings import GIVEN, ORIGIN, PROPAGATED, Link, Operand, where
 from opstep.runtime.nan.over_ranks import again_of

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.rerun import is_float
 from opstep.runtime.ir.faults import Site, all_elements
 from opstep.runtime.nan.over_ranks import again_of

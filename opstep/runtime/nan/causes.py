@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.ir.faults import Site, all_elements
 from opstep.runtime.ir.interfaces import outside_of
 from opstep.runtime.nan.silent import SilentLoss, silent_losses

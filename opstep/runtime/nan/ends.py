@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.node import Node
 from opstep.runtime.nan.births import bad
 from opstep.runtime.nan.kinds import Criteria
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.frames import named
+from opstep.runtime.debugger.activation import Activation, Node, Producer
 from opstep.runtime.debugger.line_mapping import text_on_disk
-from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.problems import Unwritten
 from opstep.runtime.debugger.python.stack import is_backward_graph
 from opstep.runtime.ir.graph import Apply, Assert, Name, Provenance, Statement, Update
@@ -148,7 +146,7 @@ def where(producer: Producer, node: Node | None = None) -> Where:
     shown, calls, phase, target, through = graph, "", "", "", ()
     statement = step.statement
     if node is not None and node.home is not None and node.home[0].plan is plan:
-        shown = named(node.home[0], step.frame)
+        shown = node.home[0].frame_name(step.frame)
         calls = _calls(node.home[0], step.frame)
         phase, target = part_of(node.home[0], step.frame, statement)
         through = tuple(_through(node.home[0], step.frame))
@@ -201,10 +199,10 @@ def _imported(activation: Activation, frame: int) -> Provenance | None:
 
 def _calls(activation: Activation, frame: int) -> str:
     """The way of calls to a frame, from the graph that is run; "" where that is the graph."""
-    way, name = [], named(activation, frame)
+    way, name = [], activation.frame_name(frame)
     for at, outer, statement in _around(activation, frame):
         way.append(_call(name, at.plan, statement, outer))
-        name = named(at, outer)
+        name = at.frame_name(outer)
     way.append(name)
     if len(way) > MOST_CALLS:
         way[MOST_CALLS // 2 : -MOST_CALLS // 2] = ["…"]

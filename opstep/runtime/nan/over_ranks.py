@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.node import Producer
 from opstep.runtime.debugger.rerun import Rerun, on_device
 from opstep.runtime.device.ranks import connected
 from opstep.runtime.ir.effects import is_shared

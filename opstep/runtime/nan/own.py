@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.rerun import SUBSTITUTES, replaced
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.nan.arithmetic import INF_MINUS_INF, ZERO_TIMES

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.rerun import SUBSTITUTES, is_float, replaced
 from opstep.runtime.nan.births import bad, odd_elements
 from opstep.runtime.nan.over_ranks import again_of

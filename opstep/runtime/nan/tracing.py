@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import OP, Activation, Node, Point, Producer
 from opstep.runtime.debugger.handles import Handle
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.problems import Unwritten, unwritten
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import OP, Node, Producer
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.points import OP
 from opstep.runtime.device.protocols import Device, Memory
 from opstep.runtime.ir.interfaces import per_channel_of
 from opstep.runtime.ir.printer import print_statement

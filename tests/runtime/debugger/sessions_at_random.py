@@ -18,7 +18,7 @@ from random_graphs import text_of
 import opstep
 from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.breakpoints import Wanted
-from opstep.runtime.debugger.operations import Skipped
+from opstep.runtime.debugger.machine import Skipped
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -98,7 +98,7 @@ def way_of(activation: Any) -> tuple:
     """How an activation was called."""
     if activation is None:
         return ()
-    own = activation.call, activation.role, activation.turn, activation.graph
+    own = activation.call, activation.role, activation.turn, activation.plan.graph
     return (*way_of(activation.parent), own)
 
 

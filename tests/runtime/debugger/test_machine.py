@@ -12,7 +12,7 @@ from random_graphs import text_of
 
 import opstep
 from opstep.api.debugging import Debugger
-from opstep.runtime.debugger.node import Producer
+from opstep.runtime.debugger.activation import Producer
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 MOST = 1 << 20  # elements of the params: all that was dropped is computed again, from the start

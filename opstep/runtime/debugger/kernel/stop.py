@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.activation import OP, Activation, Node
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.kernel.job import Job
 from opstep.runtime.debugger.kernel.launches import ARCH, KernelLaunch, Three, kernel_launches
-from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.points import OP
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Step

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.points import Point
+from opstep.runtime.debugger.activation import Activation, Point
 from opstep.runtime.debugger.python.lines import Origin, PythonLines
 
 Location = tuple[Activation, Point]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Node
 from opstep.runtime.debugger.checks import Stop
 from opstep.runtime.debugger.debugger import Debugger
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.meeting import Waiting
-from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.ranks.world import RankDoor, World
 from opstep.runtime.debugger.reloading import Reloaded, replace_program, replayed
@@ -292,9 +292,9 @@ class RankDebugger(Debugger):
             dropped |= dict.fromkeys(replace_program(member.machine, hosts[member]))
         self._replay({m: replayed(m.machine, stood[m][1], stood[m][0]) for m in members})
         moved = [b for m in members for b in m._read_lines()]
-        operations = [m.machine.operations for m in members]
+        machines = [m.machine for m in members]
         hits, lookups = (sum(counts) for counts in zip(
-            *((o.memo_hits, o.memo_lookups) for o in operations), strict=True))  # fmt: skip
+            *((o.memo_hits, o.memo_lookups) for o in machines), strict=True))  # fmt: skip
         text = f"kept {hits} of {lookups} values"
         stops = {m.rank: Stop("restart", text, m.stop_point.stream()) for m in members}
         self.group.stopped(self.rank, stops)

@@ -6,12 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from opstep.runtime.debugger.activation import OP, Node
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.meeting import Meeting, MetProducer, Waiting
-from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.points import OP
 from opstep.runtime.expressions import ExpressionError
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, did_you_mean
 from opstep.runtime.ir.effects import is_shared
@@ -76,7 +75,7 @@ class World:
             assert here is not None
             activation, point = here
             its = activation.plan.steps[point.step]
-            operands += [o for o in machine.operations.operands(activation, its) if o is not None]
+            operands += [o for o in machine.operands(activation, its) if o is not None]
             positions[one] = machine.history.frontier
         sends = -1
         if talk.is_pair:
