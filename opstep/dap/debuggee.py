@@ -18,10 +18,9 @@ from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
-    from opstep.runtime.debugger.checks import Stop
+    from opstep.runtime.debugger.checks import Problem, Stop
     from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.problems import Problem
 
 # What the debugger calls a reason, and what the protocol does.
 REASONS = {

@@ -191,7 +191,7 @@ class _Measurement:
 
     def _measure(self, producer: Producer, step: int) -> None:
         executor = self.machine.executor
-        actual = [None if o is None else executor.array(o) for o in producer.operands]
+        actual = executor.arrays(producer.operands)
         wanted = [None if o is None else self._in_f64(o) for o in producer.operands]
         got = [executor.array(n) for n in producer.results]
         errors = [(e[1], o.name) for e, o in zip(wanted, producer.operands, strict=True) if e and o]

@@ -8,8 +8,7 @@ from opstep.api.debugging import Debugger
 from opstep.api.devices import entered_on
 from opstep.hunting.report import headline
 from opstep.runtime.debugger.activation import CALL, RETURN
-from opstep.runtime.debugger.checks import Stop
-from opstep.runtime.debugger.problems import Problem
+from opstep.runtime.debugger.checks import Problem, Stop
 
 if TYPE_CHECKING:
     from opstep.api.program import Program

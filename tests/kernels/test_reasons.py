@@ -17,8 +17,7 @@ from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.faults import UNKNOWN
 from opstep.runtime.ir.graph import Apply, Literal
 from opstep.runtime.ir.op import OPS, complete
-from opstep.runtime.nan.reasons import FINITE, INFINITE, INFINITIES
-from opstep.runtime.nan.verdict import judge
+from opstep.runtime.nan.verdict import FINITE, INFINITE, INFINITIES, judge
 
 ODD = (0.0, -0.0, np.inf, -np.inf, -1.0, 1e30, 1e-30, np.nan, 1.0, 3e4, -3.3e38, 3.3e38)
 PATIENCE = 10  # rounds until an op has to have been asked for a reason

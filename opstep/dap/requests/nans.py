@@ -14,7 +14,7 @@ from opstep.dap.source_view import python_place
 from opstep.dap.tensor_origins import ComputedTensor
 from opstep.dap.variables import memory_reference
 from opstep.runtime.debugger.applied import producer_of
-from opstep.runtime.debugger.problems import Problem
+from opstep.runtime.debugger.checks import Problem
 
 if TYPE_CHECKING:
     from opstep.dap.frames import FrameHandle

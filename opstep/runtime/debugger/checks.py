@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import NamedTuple
 
 from opstep.runtime.debugger.activation import CALL, OP, RETURN, Activation, Node, Point
 from opstep.runtime.debugger.applied import producer_of
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
+from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.problems import Problem, amount_of, is_origin, unwritten
 from opstep.runtime.debugger.python.stack import is_backward_graph
+from opstep.runtime.debugger.rerun import unwritten
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.expressions import Expression, ExpressionError, Limits
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply
 from opstep.runtime.plan.plan import Step
 
 # What one evaluation of a condition may use, and how long all of one may take before they stop.
 QUICK = Limits(bytes=1 << 28, seconds=2.0, work=1 << 31)
 PATIENCE_S = 20.0
+
+
+class Problem(NamedTuple):
+    """Why a run stopped. `kind`: nan, inf, uninitialised, assert, device, or error for the rest;
+    `node`: the result that shows it; `position`: the one behind the op.
+    """
+
+    kind: str
+    message: str
+    node: Node | None
+    position: int
+    error: OpstepError | None = None
 
 
 class Stop(NamedTuple):
@@ -236,9 +250,9 @@ class Checks:
                 continue
             applied = producer_of(node)
             given = applied.sources if applied else ()
-            if kind in breakpoints.origin_only and not is_origin(executor, given, kind):
+            if kind in breakpoints.origin_only and not _is_origin(executor, given, kind):
                 continue
-            count, word = amount_of(executor, node, kind), "NaN" if kind == "nan" else "inf"
+            count, word = _amount_of(executor, node, kind), "NaN" if kind == "nan" else "inf"
             what = f"{count:,} {word} of {node.type.size:,} elements"
             op = applied.op if applied else step.op
             found = self._problem(kind, f"{node.name}, the result of {op.name}: {what}", node)
@@ -311,3 +325,14 @@ def hidden(location: tuple[Activation, Point]) -> bool:
     if point.kind == RETURN:
         return activation.plan.frames[point.frame].step is not None
     return point.kind == OP and activation.plan.steps[point.step].op.name == "snapshot"
+
+
+def _is_origin(executor: Executor, operands: Iterable[Node | None], kind: str) -> bool:
+    """Whether no operand of an op has what its result has: NaNs, or infs."""
+    which = ("nan", "inf").index(kind)
+    return not any(executor.nonfinite(o)[which] for o in operands if o is not None)
+
+
+def _amount_of(executor: Executor, node: Node, kind: str) -> int:
+    s = executor.statistics(node)
+    return s.nan if kind == "nan" else s.posinf + s.neginf

@@ -13,7 +13,7 @@ import numpy as np
 from opstep.runtime.debugger.activation import Activation, Node, Point
 from opstep.runtime.debugger.arriving import arrival
 from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
-from opstep.runtime.debugger.checks import Checks, Stop, hidden
+from opstep.runtime.debugger.checks import Checks, Problem, Stop, hidden
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.full_speed import FullSpeed
 from opstep.runtime.debugger.goto import Goto, Target, entry_of
@@ -21,7 +21,6 @@ from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.meeting import Door
-from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.python.lines import PythonLines
 from opstep.runtime.debugger.python.stepping import LineStep
 from opstep.runtime.debugger.reloading import (

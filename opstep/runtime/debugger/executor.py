@@ -91,6 +91,10 @@ class Executor:
         found.flags.writeable = False
         return found
 
+    def arrays(self, nodes: Iterable[Node | None]) -> list[Any]:
+        """Likewise of several, such as the operands of an op: None for one that is absent."""
+        return [None if node is None else self.array(node) for node in nodes]
+
     def part(self, node: Node, first: int, count: int) -> np.ndarray:
         """Elements of the flattened tensor; nothing else is copied."""
         self.ensure(node)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Generator
 
 from opstep.runtime.debugger.activation import Activation, Point
 from opstep.runtime.debugger.breakpoints import Breakpoints
-from opstep.runtime.debugger.checks import Checks, Stop, hidden
+from opstep.runtime.debugger.checks import Checks, Problem, Stop, hidden
 from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.meeting import Waiting
-from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError

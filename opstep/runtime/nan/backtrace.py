@@ -9,9 +9,9 @@ from opstep.runtime.debugger.activation import Node
 from opstep.runtime.debugger.applied import index_of, producer_of
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.meeting import MetProducer
+from opstep.runtime.debugger.rerun import rerun_of
 from opstep.runtime.expressions.text import tensor_text
 from opstep.runtime.nan.findings import GIVEN, ORIGIN, PROPAGATED, Link, Operand, where
-from opstep.runtime.nan.over_ranks import again_of
 from opstep.runtime.nan.verdict import Verdict, judge
 
 MOST = 64  # ops that are followed back
@@ -87,10 +87,10 @@ def _link(executor: Executor, node: Node, carried: bool = False) -> Link:
         if producer is not None:
             return Link(node.name, producer.op.name, where(producer, node), PROPAGATED, seen)
         return Link(node.name, "", None, GIVEN, seen)
-    operands = [None if o is None else executor.array(o) for o in producer.operands]
+    operands = executor.arrays(producer.operands)
     results = [executor.array(r) for r in producer.results]
     k = index_of(node, producer)
-    again = again_of(executor, producer) if producer is node.producer else None
+    again = rerun_of(executor, producer) if producer is node.producer else None
     verdict = judge(producer.step, operands, results, k, again)
     kind = ORIGIN if verdict is not None and verdict.is_origin else PROPAGATED
     figures = tuple(

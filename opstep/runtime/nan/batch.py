@@ -15,11 +15,10 @@ import numpy as np
 
 from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.rerun import is_float
+from opstep.runtime.debugger.rerun import is_float, rerun_of
 from opstep.runtime.ir.faults import Site, all_elements
-from opstep.runtime.nan.over_ranks import again_of
-from opstep.runtime.nan.reasons import broken
 from opstep.runtime.nan.sources import harmless, moved
+from opstep.runtime.nan.verdict import broken
 from opstep.runtime.plan.plan import Step
 
 FOLLOWED = 64  # elements of a result that are followed, of different rows where there are such
@@ -123,7 +122,7 @@ class _Search:
             self.masks[id(operand)] = found if before is None else before | found
 
     def _operands(self, producer: Producer) -> list[np.ndarray | None]:
-        arrays = [None if o is None else self.executor.array(o) for o in producer.operands]
+        arrays = self.executor.arrays(producer.operands)
         return [*arrays, *[None] * (len(producer.step.operand_types) - len(arrays))]
 
     def _parts(
@@ -227,7 +226,7 @@ class _Search:
         return self._aligned[key]
 
     def _tried(self, producer: Producer, site: Site, j: int) -> bool:
-        again = again_of(self.executor, producer)
+        again = rerun_of(self.executor, producer)
         plain, finite = harmless(again, list(site.operands), site.result)
         if not finite:
             return False

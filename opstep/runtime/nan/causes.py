@@ -88,7 +88,7 @@ class _Search:
         return self.losses[id(node)]
 
     def _operands(self, producer: Producer) -> list[np.ndarray | None]:
-        arrays = [None if o is None else self.executor.array(o) for o in producer.operands]
+        arrays = self.executor.arrays(producer.operands)
         return [*arrays, *[None] * (len(producer.step.operand_types) - len(arrays))]
 
     def _sources(self, at: _At) -> Iterator[_At]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from opstep.runtime.debugger.activation import Activation, Node, Producer
 from opstep.runtime.debugger.line_mapping import text_on_disk
-from opstep.runtime.debugger.problems import Unwritten
 from opstep.runtime.debugger.python.stack import is_backward_graph
+from opstep.runtime.debugger.rerun import Unwritten
 from opstep.runtime.ir.graph import Apply, Assert, Name, Provenance, Statement, Update
 from opstep.runtime.ir.places import phase_of, place_of
 from opstep.runtime.ir.printer import print_statement

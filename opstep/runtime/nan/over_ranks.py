@@ -7,50 +7,14 @@ bad. From then on it is computed here, with what makes no difference in place of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from opstep.runtime.debugger.activation import Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.rerun import Rerun, on_device
 from opstep.runtime.device.ranks import connected
-from opstep.runtime.ir.effects import is_shared
-from opstep.runtime.nan.births import born
 from opstep.runtime.nan.silent import SilentLoss
-from opstep.runtime.nan.verdict import Verdict, judge, loss_verdict
-
-
-def is_of_ranks(producer: Producer) -> bool:
-    return is_shared(producer.op, producer.step.attrs)
-
-
-def again_of(executor: Executor, producer: Producer) -> Rerun:
-    """Of an op that a machine has run; of a collective with what this rank had, alone."""
-    return _again(executor, producer) if is_of_ranks(producer) else on_device(executor, producer)
-
-
-def _again(executor: Executor, producer: Producer) -> Rerun:
-    (node,) = producer.operands
-    assert node is not None
-    step, own = producer.step, executor.array(node)
-    op: Any = step.op  # a collective
-
-    def rerun(changes: Mapping[int, np.ndarray]) -> Sequence[np.ndarray]:
-        operand = changes.get(0, own)
-        if "source" in step.attrs:  # what was received, whatever stands here
-            return [executor.array(producer.results[0])]
-        if "to" in step.attrs:
-            return [operand]
-        over = step.attrs["over"]
-        index = connected().ranks(over).index
-        neutral = step.attrs.get("reduction") == "prod"
-        parts = [np.full_like(operand, neutral)] * over.size
-        parts[index] = operand
-        return [np.asarray(op.together(parts, **step.attrs)[index])]
-
-    return rerun
 
 
 def came_over(
@@ -97,19 +61,7 @@ def came_over(
     return found, left
 
 
-def judged(
-    executor: Executor, producer: Producer, k: int, own: np.ndarray, arriving: np.ndarray | None
-) -> Verdict | None:
-    """The verdict on result k, of which `own` were born here."""
-    operands = [None if o is None else executor.array(o) for o in producer.operands]
-    results = [executor.array(r) for r in producer.results]
-    if is_of_ranks(producer):
-        return loss_verdict(producer.step, operands, results, k, _lost(producer, results[k], own))
-    again = again_of(executor, producer)
-    return judge(producer.step, operands, results, k, again, own, arriving)
-
-
-def _lost(producer: Producer, result: np.ndarray, own: np.ndarray) -> SilentLoss:
+def lost_over_ranks(producer: Producer, result: np.ndarray, own: np.ndarray) -> SilentLoss:
     """The cause of these elements of a collective's result: no rank knows what all of them had."""
     if not (own & np.isnan(result)).any():
         return SilentLoss("inf", f"overflow of {producer.results[0].type.dtype}, over ranks", own)
@@ -117,10 +69,3 @@ def _lost(producer: Producer, result: np.ndarray, own: np.ndarray) -> SilentLoss
     return SilentLoss(
         "nan", f"{'0 times infinity' if is_product else 'inf - inf'}, over ranks", own
     )
-
-
-def born_in(
-    executor: Executor, producer: Producer, operands: Sequence[Any], result: np.ndarray, k: int
-) -> np.ndarray:
-    """The bad elements of result k that began in an op which is no collective."""
-    return np.asarray(born(again_of(executor, producer), operands, result, k))

@@ -8,25 +8,78 @@ finite of them, and whether that would be something else without them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.rerun import SUBSTITUTES, is_float, replaced
-from opstep.runtime.nan.births import bad, odd_elements
-from opstep.runtime.nan.over_ranks import again_of
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.rerun import (
+    SUBSTITUTES,
+    bad,
+    is_float,
+    odd_elements,
+    replaced,
+    rerun_of,
+)
+from opstep.runtime.nan.kinds import Criteria
 from opstep.runtime.nan.sources import CAUSED, ITSELF, Masks, Sources
 
-INSTEAD = (
-    SUBSTITUTES[0],
-    -2.0,
-    6e4,
-    -6e4,
-)  # what a test or an index is asked about instead of a NaN
+INSTEAD = (SUBSTITUTES[0], -2.0, 6e4, -6e4)  # what a test or an index is given instead of a NaN
 FOLLOWED = 2_000  # ops that are run again to see what becomes of a root that does not come out
+
+
+class Ends(NamedTuple):
+    """Outputs, and named tensors that the step updates: their names by the id of a node, and their
+    bad elements, without those that are wanted. `params`: those that are params; `kept`: infinities
+    in outputs that only a backward takes.
+    """
+
+    names: dict[int, str]
+    masks: dict[int, np.ndarray]
+    params: set[int]
+    kept: dict[int, np.ndarray]
+
+
+def ends_of(
+    machine: Machine, criteria: Criteria, flags: Callable[[Node], tuple[bool, bool]]
+) -> Ends:
+    """Those of a step that has run. `flags`: whether a node has NaNs, and infinities."""
+    array, ends, roles = machine.executor.array, Ends({}, {}, set(), {}), criteria.roles
+
+    def leaving(node: Node, name: str, before: Node | None = None) -> np.ndarray:
+        """An infinity that a named tensor had, and still has, is what the program began it with."""
+        if not any(flags(node)):
+            return np.zeros(1, bool)
+        found = array(node)
+        mask, inf = (np.isnan(found) if criteria.skips_infinities else bad(found)), np.isinf(found)
+        if name in criteria.wanted or name in roles.kept:
+            mask = mask & ~inf
+        if before is not None:
+            mask = mask & ~(inf & (array(before) == found))
+        return np.asarray(mask)
+
+    for name, versions in machine.history.named.items():
+        if len(versions) > 1:
+            node, before = versions[-1][1], versions[0][1]
+            ends.names[id(node)], ends.masks[id(node)] = name, leaving(node, name, before)
+            if machine.host.tensors[name].kind == "param":
+                ends.params.add(id(node))
+            if node.producer is not None and node.producer.op.name == "update":
+                converted = node.producer.operands[0]
+                assert converted is not None
+                ends.names[id(converted)], ends.masks[id(converted)] = name, ends.masks[id(node)]
+    if machine.history.finished:
+        last = machine.history.finished[-1][1].plan
+        for v, node in zip(last.outputs, machine.outputs(), strict=True):
+            name = last.values[v].name
+            if name not in criteria.ignored:
+                ends.names[id(node)], ends.masks[id(node)] = name, leaving(node, name)
+            if name in roles.kept and flags(node)[1]:
+                ends.kept[id(node)] = np.asarray(np.isinf(array(node)))
+    return ends._replace(masks={i: m for i, m in ends.masks.items() if m.any()})
 
 
 class Edge(NamedTuple):
@@ -63,7 +116,7 @@ class Reach:
         if not wanted.any():
             return
         array = self.executor.array
-        operands = [None if o is None else array(o) for o in producer.operands]
+        operands = self.executor.arrays(producer.operands)
         if self.only.get(id(node)):
             odd = odd_elements(operands, bad)
             if len(odd) == 1 or not producer.op.traits.moves:
@@ -73,7 +126,7 @@ class Reach:
                 return
         own = self.births.get(id(node))
         own = np.zeros(wanted.shape, bool) if own is None else own
-        again = again_of(self.executor, producer)
+        again = rerun_of(self.executor, producer)
         step = producer.step
         found = self.sources.of(step, again, operands, array(node), k, own, wanted)
         self._arrive(producer, node, found)
@@ -168,12 +221,12 @@ def _passed_on(
     if producer.op.traits.reinterprets:
         (source,), (node,) = producer.operands[:1], producer.results
         return [(node, masks[id(source)].reshape(executor.array(node).shape))]
-    operands = [None if o is None else executor.array(o) for o in producer.operands]
+    operands = executor.arrays(producer.operands)
     odd = odd_elements(operands, bad)
     remaining = {
         j: masks[id(o)] for j, o in enumerate(producer.operands) if o is not None and id(o) in masks
     }
-    again, passed = again_of(executor, producer), []
+    again, passed = rerun_of(executor, producer), []
     dropped = {j: m & ~remaining[j] if j in remaining else m for j, m in odd.items()}
     others = {j: replaced(operands[j], m, SUBSTITUTES[0]) for j, m in dropped.items()}
     clean = again(others)

@@ -18,12 +18,14 @@ from opstep.runtime.debugger.rerun import (
     LOWEST,
     SUBSTITUTES,
     Rerun,
+    Test,
+    bad,
     distinct_values,
     is_float,
+    odd_elements,
     replaced,
 )
 from opstep.runtime.ir.effects import is_shared
-from opstep.runtime.nan.births import Test, bad, odd_elements
 from opstep.runtime.plan.plan import Step
 
 ITSELF, CAUSED = (

@@ -7,7 +7,7 @@ a value from outside. What becomes of its elements, and of no others, is told by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -17,14 +17,11 @@ import numpy as np
 from opstep.runtime.debugger.activation import OP, Activation, Node, Point, Producer
 from opstep.runtime.debugger.handles import Handle
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.problems import Unwritten, unwritten
+from opstep.runtime.debugger.rerun import Unwritten, bad, born, rerun_of, unwritten
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.nan.batch import BatchRows, rows_of
-from opstep.runtime.nan.births import bad
 from opstep.runtime.nan.causes import cause_of
-from opstep.runtime.nan.ends import ends_of
 from opstep.runtime.nan.findings import (
     INTENDED,
     MASKED,
@@ -39,23 +36,17 @@ from opstep.runtime.nan.findings import (
     part_of,
     where,
 )
-from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria, Roles
-from opstep.runtime.nan.over_ranks import again_of, born_in, came_over, is_of_ranks, judged
-from opstep.runtime.nan.own import (
-    ABOVE,
-    WRITTEN,
-    Ways,
-    is_written,
-    meaning_of,
-    of_infinities,
-)
-from opstep.runtime.nan.reach import Reach, fate
+from opstep.runtime.nan.intended import ABOVE, WRITTEN, Ways, meaning_of, of_infinities
+from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria
+from opstep.runtime.nan.over_ranks import came_over, lost_over_ranks
+from opstep.runtime.nan.reach import Reach, ends_of, fate
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
 from opstep.runtime.nan.verdict import Verdict, given_verdict, judge, loss_verdict
-from opstep.runtime.nan.within import Within
+from opstep.runtime.nan.within import Overflow, Within
 from opstep.runtime.plan.control import control_of
 from opstep.runtime.plan.internal import assert_
+from opstep.runtime.transforms.composite import Composite
 
 MOST_LINKS = 8  # of those that took in what does not come out
 FATES = 16  # roots that do not come out whose fate is told
@@ -64,16 +55,16 @@ WALKS = 6  # findings whose rows of the batch are looked for
 
 
 class _Root(NamedTuple):
-    """`own`: the elements that began here. `meant`: why they may be meant, "" where they are not.
-    `loss`: what no NaN tells of.
+    """`own`: the elements that began here. `origin`: what they are that came from outside. `meant`:
+    why they may be meant, "" where they are not. `loss`: what no NaN tells of.
     """
 
     node: Node
     own: np.ndarray
-    unwritten: Unwritten | None
-    origin: str
-    meant: str
     position: int
+    origin: str = ""
+    meant: str = ""
+    unwritten: Unwritten | None = None
     loss: SilentLoss | None = None
 
     @property
@@ -107,7 +98,8 @@ class Trace:
         self.consumers: dict[int, list[Producer]] = {}  # by id of a bad node: who took it in
         self.steering: set[int] = set()  # nodes that chose a branch, or whether a loop goes on
         self._nodes: dict[int, Node] = {}  # ids stay unique while their nodes live
-        self.within = Within(machine)
+        self.overflows: dict[int, Overflow] = {}  # by id of a composite's execution
+        self._within: Within | None = None
         self.searches = SEARCHES
         self.walks = WALKS
         self.error: OpstepError | None = None  # what ended the step
@@ -122,7 +114,7 @@ class Trace:
     def _run(self) -> None:
         machine = self.machine
         for node in machine.inputs:
-            what = "constant" if node.name in self._roles.constants else "input"
+            what = "constant" if node.name in self.criteria.roles.constants else "input"
             self._external(node, f"{what} {node.name}")
         while (here := machine.history.next_point()) is not None:
             activation, point = here
@@ -145,72 +137,65 @@ class Trace:
 
     def after(self, producer: Producer) -> None:
         """What an op gave."""
-        executor = self.machine.executor
+        executor, now = self.machine.executor, self.machine.history.frontier
         bad_operands = [o for o in producer.operands if any(self._operand_flags(o))]
         for operand in {id(o): o for o in bad_operands if o is not None}.values():
             self.consumers.setdefault(id(operand), []).append(producer)
-        over_ranks, of_all = came_over(executor, producer) if is_of_ranks(producer) else ([], None)
-        left = (
-            {} if is_of_ranks(producer) else {id(u.node): u for u in unwritten(executor, producer)}
-        )
+        over_ranks, of_all, left = [], None, {}
+        if producer.is_shared:
+            over_ranks, of_all = came_over(executor, producer)
+        else:
+            left = {id(u.node): u for u in unwritten(executor, producer)}
         found = [self._flags(node) for node in producer.results]
         if any(map(any, found)):
             self.producers.append(producer)
-        for node, loss in zip(producer.results, self.within.losses(producer), strict=False):
-            if loss is not None and self.criteria.within:
-                self._nodes[id(node)] = node
-                self.roots.append(_Root(node, loss.mask, None, "", "", self._now, loss))
+        if issubclass(producer.op, Composite):
+            self._within = self._within or Within(self.machine, self.overflows)
+            for node, loss in zip(producer.results, self._within.losses(producer), strict=False):
+                if loss is not None and self.criteria.within:
+                    self._nodes[id(node)] = node
+                    self.roots.append(_Root(node, loss.mask, now, loss=loss))
         operands = None
         for k, (node, odd) in enumerate(zip(producer.results, found, strict=True)):
             missing = left.get(id(node))
             if missing:
-                self._root(
-                    _Root(node, missing.mask, missing, "", "", self.machine.history.frontier)
-                )
+                self._root(_Root(node, missing.mask, now, unwritten=missing))
             losses = self._silent_losses(producer, node) if self.criteria.slow else []
             if not any(odd):
                 continue
             if operands is None:
-                operands = [None if o is None else executor.array(o) for o in producer.operands]
+                operands = executor.arrays(producer.operands)
             result = executor.array(node)
-            own = born_in(executor, producer, operands, result, k) if of_all is None else of_all
+            own = of_all
+            if own is None:
+                own = np.asarray(born(rerun_of(executor, producer), operands, result, k))
             own = own & np.isnan(result) if self.skip else own
             own = own if self.criteria.nans else own & ~np.isnan(result)
             came = [m if self.criteria.nans else m & ~np.isnan(result) for _, m in over_ranks]
             came = [m & np.isnan(result) if self.skip else m for m in came]
             for (rank, _), mask in zip(over_ranks, came, strict=True):
                 if mask.any():
-                    self._root(_Root(node, mask, None, f"rank {rank}", "", self._now))
+                    self._root(_Root(node, mask, now, f"rank {rank}"))
             for mask in (*losses, *came, *([missing.mask] if missing else [])):
                 own = own & ~mask
             if own.any():
                 self._born(node, own, result)
 
-    @property
-    def _roles(self) -> Roles:
-        return self.criteria.roles
-
-    @property
-    def _declared(self) -> Mapping[str, Declaration]:
-        return self.machine.host.tensors
-
-    @property
-    def _now(self) -> int:
-        return self.machine.history.frontier
-
     def _born(self, node: Node, own: np.ndarray, result: np.ndarray) -> None:
         producer = node.producer
         assert producer is not None
         nan, now = np.isnan(result), self.machine.history.frontier
-        meant = WRITTEN if is_written(producer) and not (own & nan).any() else ""
+        attrs = producer.step.attrs.values()  # a fill value, a limit
+        writes = any(isinstance(a, float) and abs(a) == np.inf for a in attrs)
+        meant = WRITTEN if writes and not (own & nan).any() else ""
         if producer.op.traits.moves and all(o is None for o in producer.operands):
             meant = WRITTEN  # a constant
         carried = np.zeros(own.shape, bool)
-        if not meant and all(root.meant for root in self.roots):
+        if not meant and all(root.meant for root in self.roots) and (own & ~nan).any():
             carried = of_infinities(self.machine.executor, producer, own & ~nan)
         for mask, why in ((own & ~carried, meant), (carried, WRITTEN)):
             if mask.any():
-                self._root(_Root(node, mask, None, "", why, now))
+                self._root(_Root(node, mask, now, meant=why))
 
     def _silent_losses(self, producer: Producer, node: Node) -> list[np.ndarray]:
         """What no NaN tells of, and expressions that hold. Gives the masks of elements that this
@@ -219,7 +204,7 @@ class Trace:
         executor, now = self.machine.executor, self.machine.history.frontier
         found = []
         if self.criteria.silent:
-            within = {"overflow"} if id(producer) in self.within.overflows else set()
+            within = {"overflow"} if id(producer) in self.overflows else set()
             kinds = self.criteria.kinds - within  # which is known better
             found = silent_losses(*self._arrays(producer), node.index, kinds)
         handle = Handle(executor, node)
@@ -228,7 +213,7 @@ class Trace:
             for text in self.criteria.broken(partial(executor.statistics, node), handle)
         ]
         self._nodes[id(node)] = node
-        self.roots += [_Root(node, one.mask, None, "", "", now, one) for one in found]
+        self.roots += [_Root(node, one.mask, now, loss=one) for one in found]
         return [m for kind, _, m in found if kind in SILENT and m.shape == node.type.shape]
 
     # --- values ---
@@ -259,14 +244,13 @@ class Trace:
         flags, base = self._flags(node), self.machine.history.base
         if not any(flags):
             return
+        tensors, roles = self.machine.host.tensors, self.criteria.roles
         array = self.machine.executor.array(node)
-        counts = (self.criteria.nans, True)
-        for there, counted, mask in zip(
-            flags, counts, (np.isnan(array), np.isinf(array)), strict=True
-        ):
-            if there and counted:
-                meant = meaning_of(node.name, description, array[mask], self._declared, self._roles)
-                self._root(_Root(node, np.asarray(mask), None, description, meant, base))
+        counts = (flags[0] and self.criteria.nans, flags[1])
+        for counted, mask in zip(counts, (np.isnan(array), np.isinf(array)), strict=True):
+            if counted:
+                meant = meaning_of(node.name, description, array[mask], tensors, roles)
+                self._root(_Root(node, np.asarray(mask), base, description, meant))
 
     def _root(self, root: _Root) -> None:
         self._nodes[id(root.node)] = root.node
@@ -323,7 +307,7 @@ class Trace:
         """By id of a node what of it goes to other ranks, and comes out there, if anywhere."""
         found = {}
         for node, taken in ((self._nodes[i], c) for i, c in self.consumers.items()):
-            by = next((p.op.name for p in taken if is_of_ranks(p)), None)
+            by = next((p.op.name for p in taken if p.is_shared), None)
             if by is not None and id(node) not in reach.arriving:
                 array = self.machine.executor.array(node)
                 mask = np.isnan(array) if self.skip else bad(array)
@@ -407,7 +391,7 @@ class Trace:
             intended=bool(root.meant) and kind == ORIGIN,
             before=None if root.origin else self._prior_loss(producer, verdict),
             rows=self._rows(root, kind),
-            within=self.within.overflows.get(id(producer)),
+            within=self.overflows.get(id(producer)),
         )
 
     def _infinity(self, node: Node, ways: Ways, names: dict[int, str]) -> Finding | None:
@@ -453,17 +437,20 @@ class Trace:
         )
 
     def _verdict(self, root: _Root, arriving: np.ndarray | None) -> Verdict | None:
-        producer, array = root.node.producer, self.machine.executor.array
-        if root.loss and producer is not None:
-            return loss_verdict(*self._arrays(producer), root.node.index, root.loss)
-        if producer is None or root.origin:
-            return given_verdict(array(root.node), root.own, arriving)
-        return judged(self.machine.executor, producer, root.node.index, root.own, arriving)
+        node, producer, executor = root.node, root.node.producer, self.machine.executor
+        if producer is None or (root.origin and not root.loss):
+            return given_verdict(executor.array(node), root.own, arriving)
+        loss = root.loss
+        if producer.is_shared:
+            loss = loss or lost_over_ranks(producer, executor.array(node), root.own)
+        if loss:
+            return loss_verdict(*self._arrays(producer), node.index, loss)
+        again = rerun_of(executor, producer)
+        return judge(*self._arrays(producer), node.index, again, root.own, arriving)
 
     def _arrays(self, producer: Producer):
-        array = self.machine.executor.array
-        operands = [None if o is None else array(o) for o in producer.operands]
-        return producer.step, operands, [array(r) for r in producer.results]
+        arrays = self.machine.executor.arrays
+        return producer.step, arrays(producer.operands), arrays(producer.results)
 
     def _with_fate(self, finding: Finding, root: _Root, leading: set[int]) -> Finding:
         met = fate(self.machine.executor, self.consumers, root.node, root.own)
@@ -492,7 +479,7 @@ class Trace:
                     continue
                 seen.add(site)
                 none = np.zeros(self.machine.executor.array(node).shape, bool)
-                again = again_of(self.machine.executor, producer)
+                again = rerun_of(self.machine.executor, producer)
                 verdict = judge(*self._arrays(producer), k, again, none)
                 if verdict is not None:
                     yield replace(link_of(node), verdict=verdict)

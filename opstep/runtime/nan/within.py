@@ -67,22 +67,21 @@ class Within:
     the id of its producer.
     """
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Machine, overflows: dict[int, Overflow]):
         self.executor = machine.executor
         self.device: Device = machine.host.device
-        self.overflows: dict[int, Overflow] = {}
+        self.overflows = overflows
         self._producers: list[Producer] = []  # whose ids are in use
         self._hosts: dict[int, _Definition] = {}  # by the id of the definition, which is kept
 
     def losses(self, producer: Producer) -> list[SilentLoss | None]:
-        """For each result what an overflow on the way has cost: finite elements that are wrong,
-        and depend on it; none of them where it did no harm. None where nothing that the result
-        depends on overflows, or nobody knows.
+        """For each result of a composite what an overflow on the way has cost: finite elements that
+        are wrong, and depend on it; none of them where it did no harm. None where nothing that the
+        result depends on overflows, or nobody knows.
         """
         step, array = producer.step, self.executor.array
-        if not issubclass(step.op, Composite):
-            return []
-        operands = [None if o is None else array(o) for o in producer.operands]
+        assert issubclass(step.op, Composite)
+        operands = self.executor.arrays(producer.operands)
         machine = self._machine(step.op, producer, operands)
         overflow = _poisoned(machine)
         if overflow is None:
@@ -168,7 +167,7 @@ def _born(executor: Executor, made: Producer, result: np.ndarray) -> np.ndarray:
 def _overflow_of(executor: Executor, made: Producer, node: Node) -> Overflow:
     """What `made` did, which has given a result that is not finite."""
     step, result = made.step, executor.array(node)
-    operands = [None if o is None else executor.array(o) for o in made.operands]
+    operands = executor.arrays(made.operands)
     exact = exact_result(step, operands, node.index, result, MOST)
     verb = "is infinite" if np.isinf(result).any() else "is NaN"
     if exact is not None and (np.isfinite(exact) & ~np.isfinite(result)).any():

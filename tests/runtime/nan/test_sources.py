@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from test_verdict import CASES, case, places
 
-from opstep.runtime.debugger.rerun import on_cpu
+from opstep.runtime.debugger.rerun import born, carriers, on_cpu
 from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.op import OPS, complete
-from opstep.runtime.nan.births import born, carriers
 from opstep.runtime.nan.sources import CAUSED, ITSELF, Sources
 
 MORE = {

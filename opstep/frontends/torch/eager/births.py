@@ -32,7 +32,7 @@ from opstep.frontends.torch.eager.tensors import (
     storage_key,
     undispatched,
 )
-from opstep.runtime.nan.births import born as born_by_rerun
+from opstep.runtime.debugger.rerun import born as born_by_rerun
 from opstep.runtime.nan.verdict import Verdict
 
 BORN, WRITTEN, CAME = "born", "written", "came"

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.debugger.activation import Node
-from opstep.runtime.debugger.checks import Stop
+from opstep.runtime.debugger.checks import Problem, Stop
 from opstep.runtime.debugger.debugger import Debugger
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.meeting import Waiting
-from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.ranks.world import RankDoor, World
 from opstep.runtime.debugger.reloading import Reloaded, replace_program, replayed
 from opstep.runtime.debugger.runner import UNSEEN

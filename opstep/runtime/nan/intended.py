@@ -15,12 +15,10 @@ import numpy as np
 
 from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.rerun import SUBSTITUTES, replaced
+from opstep.runtime.debugger.rerun import SUBSTITUTES, odd_elements, replaced, rerun_of
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.nan.arithmetic import INF_MINUS_INF, ZERO_TIMES
-from opstep.runtime.nan.births import odd_elements
 from opstep.runtime.nan.kinds import Roles
-from opstep.runtime.nan.over_ranks import again_of
 from opstep.runtime.nan.reach import Edge, Reach
 from opstep.runtime.nan.sources import ITSELF
 
@@ -28,12 +26,6 @@ from opstep.runtime.nan.sources import ITSELF
 # are; it has +inf, which is a fault of the data as soon as a NaN is made of it.
 WRITTEN, BELOW, ABOVE = "written", "below", "above"
 PRODUCTS = f"{INF_MINUS_INF} among the products"  # a rule of ops that sum products
-
-
-def is_written(producer: Producer) -> bool:
-    """Whether an attribute is an infinity: a fill value, a limit."""
-    attrs = producer.step.attrs.values()
-    return any(isinstance(a, float) and abs(a) == np.inf for a in attrs)
 
 
 def of_infinities(executor: Executor, producer: Producer, own: np.ndarray) -> np.ndarray:
@@ -48,11 +40,11 @@ def of_infinities(executor: Executor, producer: Producer, own: np.ndarray) -> np
         array = executor.array(operand)
         if array.dtype.kind in "iub" or maker.op.traits.host or not (own & (array == 0)).any():
             continue
-        operands = [None if o is None else executor.array(o) for o in maker.operands]
+        operands = executor.arrays(maker.operands)
         odd = odd_elements(operands, np.isinf)
         if odd:
             changes = {j: replaced(operands[j], mask, SUBSTITUTES[0]) for j, mask in odd.items()}
-            found |= (array == 0) & (again_of(executor, maker)(changes)[operand.index] != 0)
+            found |= (array == 0) & (rerun_of(executor, maker)(changes)[operand.index] != 0)
     return own & found
 
 
