@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opstep.kernels.pointwise.elementwise import Elementwise
-from opstep.kernels.rules.relations import elementwise
+from opstep.kernels.rules.faults import elementwise
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.graph import Apply, Assert, Literal, Name, names_read

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import ProgramHost
 from opstep.api.devices import check_computes
-from opstep.api.inputs import inputs_for
+from opstep.api.inputs import conform, inputs_for
 from opstep.api.program import Program
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.hunting.harmless import Harmless, Mark, marks_of
@@ -47,18 +48,7 @@ def hunt(
     graph: str | None = None,
     inputs: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
     *,
-    device: str = "cpu",
-    mode: str = "async",
-    streams: int | None = None,
-    alloc: str | None = None,
-    fill: str | None = None,
-    sync: str | None = None,
     steps: int | None = None,
-    seed: int | None = None,
-    threads: int | None = None,
-    kernels: str = "auto",
-    autotune: bool = False,
-    chaos: int | None = None,
     plan: Plan | None = None,
     kinds: Collection[str] | str | None = None,
     nan_only: bool = False,
@@ -66,8 +56,9 @@ def hunt(
     masked: bool = False,
     recording: Recording | None = None,
     on_step: Callable[[], Any] | None = None,
-    any_of_us: Callable[[bool], bool] | None = None,
+    any_of_us: Callable[[bool], bool] = bool,
     roles: Roles = NO_ROLES,
+    **settings: Any,
 ) -> Hunt:
     """Runs a graph `steps` times, as `Program.run` does, until a NaN or an infinity comes out of an
     op. Then the step is replayed op by op from the state that it began with.
@@ -75,7 +66,9 @@ def hunt(
     `inputs` by name, for all steps; or an iterable of such, one a step, which is run to its end or
     for `steps`. `kinds`: what is hunted, see `docs/hunting.md`; None are NaNs and infinities, with
     `nan_only` NaNs. `wanted`: names of values whose infinities are as they should be; `masked`:
-    what no output shows is an alarm, too. `plan`: as of `Program.run`.
+    what no output shows is an alarm, too. `plan`: as of `Program.run`; `settings`: likewise its
+    `device`, `mode`, `streams`, `alloc`, `fill`, `sync`, `seed`, `threads`, `kernels`, `autotune`
+    and `chaos`.
 
     The first step is replayed in any case, before it is run: elements that an op never wrote show
     only there; so is a step in which control flow calls a graph for the first time. With other
@@ -84,24 +77,23 @@ def hunt(
     hunt, whether something holds on any. `roles`: what a framework knows of inputs and outputs.
     Raises `OpstepError` as `run` does.
     """
-    check_computes(device, "hunted")
+    how = RunSettings(steps=1 if steps is None else steps, **settings)
+    check_computes(how.device, "hunted")
     if nan_only and kinds is not None:
         raise InputError("nan_only hunts NaNs alone, and kinds says what else: give one of them")
-    settings = RunSettings(
-        device=device, mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync,
-        steps=1 if steps is None else steps, seed=seed, threads=threads, kernels=kernels,
-        autotune=autotune, chaos=chaos,
-    )  # fmt: skip
-    found = program.graph(graph).name.text
-    program.reseed_with(seed)
+    found = program.graph(graph)
+    program.reseed_with(how.seed)
     if kinds is None:
         kinds = KINDS[:1] if nan_only else KINDS
     criteria = replace(Criteria.parse(kinds, wanted), roles=roles)
-    _check_names(program, criteria.wanted)
-    hunter = Hunter(program, found, settings, criteria, masked, plan)
-    hunter.any_of_us = any_of_us or bool
-    inputs = inputs_for(program, program.graph(found), inputs)
-    return hunter.hunt(_batches(inputs, steps), recording, on_step)
+    defined = names_of(program) if criteria.wanted else set()
+    for name in criteria.wanted:
+        if name not in defined:
+            raise InputError(f"no value is called {name}", hint=did_you_mean(name, defined))
+    hunter = Hunter(program, found.name.text, how, criteria, masked, plan)
+    hunter.any_of_us = any_of_us
+    given = inputs_for(program, found, inputs)
+    return hunter.hunt(_batches(given, steps), recording, on_step)
 
 
 def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
@@ -124,14 +116,6 @@ def names_of(program: Program) -> set[str]:
         names += [b.name.text for s in graph.body for b in getattr(s, "results", ())]
         defined.update(names, (f"{graph.name.text}.{n}" for n in names))
     return defined
-
-
-def _check_names(program: Program, expected: Collection[str]) -> None:
-    """Complains of a name that nothing has."""
-    defined = names_of(program) if expected else set()
-    for name in expected:
-        if name not in defined:
-            raise InputError(f"no value is called {name}", hint=did_you_mean(name, defined))
 
 
 class Hunter:
@@ -160,9 +144,13 @@ class Hunter:
             wanted=tuple(sorted(criteria.wanted)),
             trains=bool(gradients_called(program.graphs, graph)),
         )
-        self.harmless = Harmless()
         self.plans = 0  # that were bound when a step was replayed last
         self.unwritten = 0  # results that debug mode has told of
+
+    @cached_property
+    def harmless(self) -> Harmless:
+        """The flags that a replay has shown to do no harm."""
+        return Harmless()
 
     def hunt(self, batches: Iterator[Mapping[str, Any]], recording, on_step) -> Hunt:
         first = next(batches, None)
@@ -211,8 +199,6 @@ class Hunter:
 
     def set_inputs(self, inputs: Mapping[str, Any]) -> None:
         """The inputs of the next step."""
-        from opstep.api.inputs import conform
-
         declared = self.program.graph(self.graph)
         self.arrays, self.types = conform(declared, inputs, self.program.module.source)
 
@@ -320,10 +306,13 @@ class Hunter:
                 raise trace.error
             return False
         self.result.step, self.result.error = number, trace.error
-        self.result.failed = self._failed(trace)
+        machine = trace.machine
+        code = machine.failed() if trace.error is None else 0
+        self.result.failed = machine.host.failed_assert(code) if code else None
         self.result.inputs = self.inputs
         self.result.propagated = list(trace.links())
-        self.result.state = {n: self.program.params[n].copy() for n in self._updated(trace)}
+        updated = [n for n, versions in machine.history.named.items() if len(versions) > 1]
+        self.result.state = {n: self.program.params[n].copy() for n in updated}
         return True
 
     def _trace(self) -> Trace:
@@ -335,14 +324,6 @@ class Hunter:
         trace = Trace(machine, self.criteria, self.result.trains)
         trace.run()
         return trace
-
-    def _failed(self, trace: Trace) -> OpstepError | None:
-        host: Any = trace.machine.host
-        code = trace.machine.failed() if trace.error is None else 0
-        return host.failed_assert(code) if code else None
-
-    def _updated(self, trace: Trace) -> list[str]:
-        return [n for n, versions in trace.machine.history.named.items() if len(versions) > 1]
 
     def _hazards(self) -> list[str]:
         from opstep.runtime.plan.hazards import check

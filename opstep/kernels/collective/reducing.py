@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.kernels.collective import gpus
 from opstep.kernels.collective.base import Collective, parts_along, split_dim
-from opstep.kernels.rules.relations import elementwise
+from opstep.kernels.rules.faults import elementwise
 from opstep.runtime.device.ranks import Ranks
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch

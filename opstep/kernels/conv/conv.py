@@ -36,7 +36,7 @@ from opstep.kernels.conv.windows import (
     want_sizes,
     windows,
 )
-from opstep.kernels.rules.pitfalls import CONVOLUTION
+from opstep.kernels.rules.faults import CONVOLUTION
 from opstep.kernels.rules.ranks import by_rank
 from opstep.runtime.ir.op import OPS, Mismatch, Op, Traits
 

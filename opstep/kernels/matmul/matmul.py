@@ -24,7 +24,7 @@ from opstep.kernels.matmul.products import (
 )
 from opstep.kernels.matmul.vendor import products
 from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_strides
-from opstep.kernels.rules.pitfalls import LINEAR, MATRIX_PRODUCT
+from opstep.kernels.rules.faults import LINEAR, MATRIX_PRODUCT
 from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT
 from opstep.runtime.device.cpu import processor
 from opstep.runtime.device.launch import NO_LIMITS, Arg, Held, Launch, Scratch, Tiles

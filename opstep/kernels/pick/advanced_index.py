@@ -15,8 +15,8 @@ from opstep.kernels.pick.picking import Pick, add_elements, put, replace_element
 from opstep.kernels.pick.reach import boxes, indexed_shape, selected, walked, written_at
 from opstep.kernels.pointwise.broadcast import broadcast_shape
 from opstep.kernels.rules import indices as lost
+from opstep.kernels.rules.faults import INDEX
 from opstep.kernels.rules.literals import check_value
-from opstep.kernels.rules.pitfalls import INDEX
 from opstep.runtime.device.launch import Grid, Launch
 from opstep.runtime.ir.op import Mismatch, Op, Traits
 

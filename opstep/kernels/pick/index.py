@@ -23,8 +23,8 @@ from opstep.kernels.pick.reach import (
 )
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import around, axis_of
+from opstep.kernels.rules.faults import GATHER, GATHER_ELEMENTS
 from opstep.kernels.rules.literals import check_value
-from opstep.kernels.rules.pitfalls import GATHER, GATHER_ELEMENTS
 from opstep.runtime.device.launch import Arg
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op

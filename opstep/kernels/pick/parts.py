@@ -10,8 +10,8 @@ from __future__ import annotations
 from opstep.kernels.pick.picking import Pick, Put, add_elements, replace_element
 from opstep.kernels.pick.reach import axes_in_parts, by_parts, parts
 from opstep.kernels.rules import indices as lost
+from opstep.kernels.rules.faults import GATHER_ND
 from opstep.kernels.rules.literals import check_value
-from opstep.kernels.rules.pitfalls import GATHER_ND
 from opstep.runtime.ir.op import Mismatch, Traits
 
 

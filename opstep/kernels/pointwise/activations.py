@@ -12,8 +12,7 @@ from opstep.kernels.math.fastmath import erf, exp, expm1, log1p
 from opstep.kernels.math.fastmath import sigmoid as logistic
 from opstep.kernels.math.fastmath import tanh as tanh_of
 from opstep.kernels.pointwise.elementwise import Binary, Elementwise, Unary, onto
-from opstep.kernels.rules.pitfalls import OVERFLOW
-from opstep.kernels.rules.relations import elementwise
+from opstep.kernels.rules.faults import OVERFLOW, elementwise
 from opstep.runtime.device.launch import Clamp
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 from opstep.runtime.ir.op import Mismatch

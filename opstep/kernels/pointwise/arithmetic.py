@@ -12,9 +12,8 @@ import numpy as np
 
 from opstep.kernels.math.fastmath import fmod as float_fmod
 from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto, same
+from opstep.kernels.rules.faults import OVERFLOW, REMAINDER, elementwise
 from opstep.kernels.rules.literals import check_value, limits
-from opstep.kernels.rules.pitfalls import OVERFLOW, REMAINDER
-from opstep.kernels.rules.relations import elementwise
 from opstep.runtime.device.launch import Clamp
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch

@@ -9,7 +9,7 @@ from opstep.kernels.pointwise.conversions import as_bits
 from opstep.kernels.pointwise.cuda_elementwise import cast_of, elementwise
 from opstep.kernels.pointwise.elementwise import onto, same
 from opstep.kernels.pointwise.loops import looped
-from opstep.kernels.rules.pitfalls import OVERFLOW
+from opstep.kernels.rules.faults import OVERFLOW
 from opstep.runtime.device.convert import conversion, plain
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
 from opstep.runtime.ir.faults import Faults, Rule

@@ -20,8 +20,7 @@ from opstep.kernels.pointwise.elementwise import (
     onto,
     without_warnings,
 )
-from opstep.kernels.rules.pitfalls import OVERFLOW
-from opstep.kernels.rules.relations import elementwise
+from opstep.kernels.rules.faults import OVERFLOW, elementwise
 from opstep.runtime.device.source import by_dtype, pinned, vectorised
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 

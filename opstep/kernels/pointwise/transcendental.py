@@ -20,8 +20,7 @@ from opstep.kernels.pointwise.elementwise import (
     onto,
     without_warnings,
 )
-from opstep.kernels.rules.pitfalls import LOGARITHM, OUT_OF_DOMAIN, OVERFLOW, WAVE
-from opstep.kernels.rules.relations import elementwise
+from opstep.kernels.rules.faults import LOGARITHM, OUT_OF_DOMAIN, OVERFLOW, WAVE, elementwise
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 from opstep.runtime.ir.op import Traits

@@ -16,9 +16,9 @@ from opstep.kernels.conv.windows import Window, want_images, want_sizes
 from opstep.kernels.pool.pool import pool_windows, pooled
 from opstep.kernels.pool.summing import Summing, SummingGradient
 from opstep.kernels.reduce.reduce import mean
+from opstep.kernels.rules.faults import Parts
+from opstep.kernels.rules.faults import pooled as window_of
 from opstep.kernels.rules.ranks import by_rank
-from opstep.kernels.rules.relations import Parts
-from opstep.kernels.rules.relations import pooled as window_of
 from opstep.kernels.schedules.window import Span, Terms
 from opstep.runtime.device.launch import Arg
 from opstep.runtime.ir.faults import Faults, Rule, Site, opposed

@@ -14,8 +14,7 @@ from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
 from opstep.kernels.reduce.folds import Fold
 from opstep.kernels.reduce.reduction import fold
 from opstep.kernels.rules.axes import axes_of, volume
-from opstep.kernels.rules.pitfalls import sums_and
-from opstep.kernels.rules.relations import over_axes
+from opstep.kernels.rules.faults import over_axes, sums_and
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, boolean, i64

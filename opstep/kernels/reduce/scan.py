@@ -11,8 +11,7 @@ import numpy as np
 from opstep.kernels.reduce import cuda_scan, folds, scans
 from opstep.kernels.reduce.scans import Running, running
 from opstep.kernels.rules.axes import around, axis_of, want_shape
-from opstep.kernels.rules.pitfalls import sums_and
-from opstep.kernels.rules.relations import along_axis
+from opstep.kernels.rules.faults import along_axis, sums_and
 from opstep.runtime.device.launch import Scratch
 from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Op

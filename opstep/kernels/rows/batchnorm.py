@@ -13,7 +13,7 @@ from opstep.kernels.reduce.reduce import number_of
 from opstep.kernels.rows import cuda_batchnorm as gpu
 from opstep.kernels.rows.channels import channel_factors, normalise_channels, normalised
 from opstep.kernels.rules.axes import around, want_shape
-from opstep.kernels.rules.pitfalls import BATCH_NORM, BATCH_NORM_TRAIN
+from opstep.kernels.rules.faults import BATCH_NORM, BATCH_NORM_TRAIN
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch, Op

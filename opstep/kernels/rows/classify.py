@@ -10,7 +10,7 @@ import numpy as np
 
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import axis_of
-from opstep.kernels.rules.pitfalls import LABELLED
+from opstep.kernels.rules.faults import LABELLED
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import TensorType, i32, i64

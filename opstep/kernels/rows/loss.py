@@ -7,7 +7,7 @@ to the target). `reduction` is "mean", "sum" or "none".
 from __future__ import annotations
 
 from opstep.kernels.reduce.reduce import number_of
-from opstep.kernels.rules.relations import by_reduction
+from opstep.kernels.rules.faults import by_reduction
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch

@@ -12,8 +12,7 @@ from math import prod
 import numpy as np
 
 from opstep.kernels.rules.axes import volume, want_shape
-from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
-from opstep.kernels.rules.relations import grouped, of_sample
+from opstep.kernels.rules.faults import LAYER_NORM, RMS_NORM, grouped, of_sample
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch, Op

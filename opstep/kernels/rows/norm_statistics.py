@@ -13,7 +13,7 @@ from opstep.kernels.rows.norm import (
     quotients_of_rows,
 )
 from opstep.kernels.rules.axes import volume
-from opstep.kernels.rules.pitfalls import LAYER_NORM
+from opstep.kernels.rules.faults import LAYER_NORM
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults, all_elements
 from opstep.runtime.ir.types import TensorType, f32

@@ -12,7 +12,7 @@ from opstep.kernels.reduce.reduce import (
     reduced,
     with_ones,
 )
-from opstep.kernels.rules.relations import over_axes
+from opstep.kernels.rules.faults import over_axes
 from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch

@@ -7,7 +7,7 @@ NaN or +inf, or only -inf, becomes NaN.
 from __future__ import annotations
 
 from opstep.kernels.rules.axes import axis_of, want_shape
-from opstep.kernels.rules.pitfalls import SOFTMAX, SOFTMAX_GRAD
+from opstep.kernels.rules.faults import SOFTMAX, SOFTMAX_GRAD
 from opstep.kernels.schedules.rows import RowComposite
 
 

@@ -352,7 +352,8 @@ class Activation:
 
     def frame_name(self, frame: int) -> str:
         """``features``, ``halve [i=3]``, ``main [step=2]``"""
-        name = self.plan.frames[frame].name
+        called = self.plan.frames[frame]
+        name = called.graph.name.text + called.types
         if frame:
             return name
         if self.role in (TEST, BODY):
