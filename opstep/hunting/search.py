@@ -56,7 +56,7 @@ def hunt(
     masked: bool = False,
     recording: Recording | None = None,
     on_step: Callable[[], Any] | None = None,
-    any_of_us: Callable[[bool], bool] = bool,
+    any_of_us: Callable[[bool], bool] | None = None,
     roles: Roles = NO_ROLES,
     **settings: Any,
 ) -> Hunt:
@@ -91,7 +91,7 @@ def hunt(
         if name not in defined:
             raise InputError(f"no value is called {name}", hint=did_you_mean(name, defined))
     hunter = Hunter(program, found.name.text, how, criteria, masked, plan)
-    hunter.any_of_us = any_of_us
+    hunter.any_of_us = any_of_us or bool
     given = inputs_for(program, found, inputs)
     return hunter.hunt(_batches(given, steps), recording, on_step)
 
