@@ -91,7 +91,7 @@ def statistics_fields(s: Any) -> Entries:
 
 def producer_fields(node: Node, executor: Executor) -> tuple[Fields | None, str]:
     """The op that computed a tensor, with its operands as they were, and its statement."""
-    from opstep.runtime.debugger.handles import Handle
+    from opstep.runtime.debugger.scope import Handle
     from opstep.runtime.ir.printer import print_statement
 
     producer = producer_of(node)

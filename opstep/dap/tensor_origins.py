@@ -19,7 +19,7 @@ from opstep.runtime.ir.lexer import is_tensor_name, quote_name
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.activation import Node
-    from opstep.runtime.debugger.handles import Handle, Whole
+    from opstep.runtime.debugger.scope import Handle, Whole
 
 NO_VALUE = 2201
 

@@ -166,8 +166,7 @@ def named_line(paint: Paint, frame: Frame, name: str, node: Node) -> str:
     """``h = f32[8, 128]  mean 0.01  std 1.2  min -3.1  max 4.2``; trouble in red. Of what ranks
     have parts of the whole.
     """
-    from opstep.runtime.debugger.handles import Handle
-    from opstep.runtime.debugger.scope import shown
+    from opstep.runtime.debugger.scope import Handle, shown
     from opstep.runtime.expressions.text import value_text
 
     meant = frame.lookup(name) is node

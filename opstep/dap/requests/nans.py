@@ -108,7 +108,7 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
 
 def _tensor(session: Session, frame_handle: FrameHandle, node: Node) -> dict[str, Any]:
     """The type of a tensor and where its elements are, with its name in the frame."""
-    from opstep.runtime.debugger.handles import Handle
+    from opstep.runtime.debugger.scope import Handle
 
     handle = Handle(session.debugger.machine.executor, node)
     record: dict[str, Any] = {

@@ -116,6 +116,7 @@ class Breakpoints:
         self.by_graph: dict[str, list[Breakpoint]] = {}
         self.by_op: dict[str, list[Breakpoint]] = {}
         self.by_value: dict[str, list[Breakpoint]] = {}
+        self.at_points = False  # whether anything stops before an op
 
     # --- setting ---
 
@@ -163,11 +164,6 @@ class Breakpoints:
     def armed(self) -> bool:
         """Whether anything could stop a run."""
         return bool(self.filters) or any(b.verified for b in self.all())
-
-    @property
-    def at_points(self) -> bool:
-        """Whether anything stops before an op."""
-        return bool(self.by_statement or self.by_graph or self.by_op or self.by_value)
 
     def relocate(
         self, texts: Sequence[Texts], python: PythonLines | None = None
@@ -273,6 +269,7 @@ class Breakpoints:
         for one in self._functions:
             if not one.invalid:
                 self._resolve_name(one)
+        self.at_points = bool(self.by_statement or self.by_graph or self.by_op or self.by_value)
 
     def _resolve_line(self, path: str, one: Breakpoint) -> None:
         line, text = one.request.line, self._text(path)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import NamedTuple
 
-from opstep.runtime.debugger.activation import CALL, OP, RETURN, Activation, Node, Point
+from opstep.runtime.debugger.activation import CALL, OP, Activation, Node, Point
 from opstep.runtime.debugger.applied import producer_of
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
 from opstep.runtime.debugger.executor import Executor
@@ -15,7 +15,7 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.python.stack import is_backward_graph
 from opstep.runtime.debugger.rerun import unwritten
 from opstep.runtime.debugger.scope import FrameScope
-from opstep.runtime.debugger.stop_point import StopPoint
+from opstep.runtime.debugger.stop_point import StopPoint, hidden
 from opstep.runtime.expressions import Expression, ExpressionError, Limits
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply
@@ -315,16 +315,6 @@ class Checks:
             return a is not b
         executor = self.machine.executor
         return executor.array(a).tobytes() != executor.array(b).tobytes()
-
-
-def hidden(location: tuple[Activation, Point]) -> bool:
-    """Whether a point is no statement of the program: a copy that the plan needs, or the end of a
-    composite.
-    """
-    activation, point = location
-    if point.kind == RETURN:
-        return activation.plan.frames[point.frame].step is not None
-    return point.kind == OP and activation.plan.steps[point.step].op.name == "snapshot"
 
 
 def _is_origin(executor: Executor, operands: Iterable[Node | None], kind: str) -> bool:

@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation, Node, Point
-from opstep.runtime.debugger.arriving import arrival
 from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
-from opstep.runtime.debugger.checks import Checks, Problem, Stop, hidden
+from opstep.runtime.debugger.checks import Checks, Problem, Stop
 from opstep.runtime.debugger.frames import Frame
-from opstep.runtime.debugger.full_speed import FullSpeed
 from opstep.runtime.debugger.goto import Goto, Target, entry_of
 from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.meeting import Door
 from opstep.runtime.debugger.python.lines import PythonLines
 from opstep.runtime.debugger.python.stepping import LineStep
@@ -30,9 +27,17 @@ from opstep.runtime.debugger.reloading import (
     replayed,
     restart_program,
 )
-from opstep.runtime.debugger.runner import Arrived, Moves, Runner, finished
+from opstep.runtime.debugger.runner import (
+    Arrived,
+    FullSpeed,
+    Mailbox,
+    Moves,
+    Runner,
+    arrival,
+    finished,
+)
 from opstep.runtime.debugger.scope import FrameScope
-from opstep.runtime.debugger.stop_point import StopPoint
+from opstep.runtime.debugger.stop_point import StopPoint, hidden
 from opstep.runtime.expressions import parse
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
@@ -322,7 +327,7 @@ class Debugger:
 
     def can_go(self, number: int) -> bool:
         """Whether `goto` has a target of that number."""
-        return self._goto.has(number)
+        return number in self._goto.found
 
     def goto(self, number: int) -> Stop:
         """Goes to a target. Raises `InputError`, where an operand there has no value too."""
@@ -367,7 +372,7 @@ class Debugger:
             machine.set(frame.activation, value, frame.frame, name, array, part)
             if others := frame.namesakes(name):
                 self._output(f"{', '.join(others)} and {name} are one value: both are set", frame)
-        self._goto.clear()
+        self._goto.found.clear()
         after_op, self.stop_point.after_op = (
             self.stop_point.after_op,
             False,
@@ -402,7 +407,7 @@ class Debugger:
 
     def _stopped(self, stop: Stop) -> Stop:
         self.stop = stop
-        self._goto.clear()
+        self._goto.found.clear()
         self._mailbox.pausing.clear()
         return stop
 
@@ -427,10 +432,8 @@ class Debugger:
 
     def _stands_in_python(self) -> bool:
         """Whether the function that is innermost is one of Python's that is shown."""
-        if not self.stop_point.shows_python:
-            return False
         here = self.stop_point.point_or_last()
-        if here is None:
+        if here is None or not (self.stop_point.shows_python and self.stop_point.lines.imported):
             return False
         graph = here[0].plan.frames[here[1].frame].graph
         return self.stop_point.lines.shown(graph, here[1].statement) is not None

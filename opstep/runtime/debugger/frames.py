@@ -154,11 +154,6 @@ def innermost(machine: Machine, at: tuple[Activation, Point], position: int) -> 
     return _frame(0, machine, activation, point.frame, point.statement, position)
 
 
-def depth_of(at: tuple[Activation, Point]) -> int:
-    """How many frames are around the innermost one."""
-    return at[0].depth + at[1].depth
-
-
 def _frame(
     number: int, machine: Machine, activation: Activation, frame: int, statement, position: int
 ) -> Frame:

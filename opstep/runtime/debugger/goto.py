@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from opstep.runtime.debugger.breakpoints import Breakpoints
-from opstep.runtime.debugger.checks import hidden
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine, Skipped
-from opstep.runtime.debugger.stop_point import StopPoint
+from opstep.runtime.debugger.stop_point import StopPoint, hidden
 from opstep.runtime.ir.errors import InputError
 
 Levels = dict[int, int | None]  # by the ids of statements
@@ -29,30 +28,27 @@ class Target(NamedTuple):
 
 
 class Goto:
-    """The targets that were found last, until the run goes on (`clear`)."""
+    """`found`: the targets that were found last, by their numbers, until the run goes on."""
 
     def __init__(self, machine: Machine, breakpoints: Breakpoints, stop_point: StopPoint):
         self.machine = machine
         self.stop_point = stop_point
         self.breakpoints = breakpoints
-        self._targets: dict[int, Target] = {}
-
-    def clear(self) -> None:
-        self._targets.clear()
+        self.found: dict[int, Target] = {}
 
     def targets(self, path: str, line: int) -> list[Target]:
         """For a line: its last visit before the cursor; if there is none, the next one that was
         run; if there is none either, the point ahead in the present frame.
         """
-        self._targets.clear()
+        self.found.clear()
         starts = self.breakpoints.at_line(path, line)
         if not starts:
             return []
         number, levels = starts[0].first, {id(s.statement): s.level for s in starts}
         target = self._reached(levels, number) or self._ahead(levels, number)
         if target is not None:
-            self._targets[target.number] = target
-        return list(self._targets.values())
+            self.found[target.number] = target
+        return list(self.found.values())
 
     def _reached(self, levels: Levels, line: int) -> Target | None:
         history = self.machine.history
@@ -96,12 +92,9 @@ class Goto:
                 return Target(1, -1, k, line, label, level)
         return None
 
-    def has(self, number: int) -> bool:
-        return number in self._targets
-
     def go(self, number: int) -> Target:
         """Goes to a target. Raises `InputError`, where an operand there has no value too."""
-        target = self._targets.get(number)
+        target = self.found.get(number)
         if target is None:
             raise InputError("there is no such target any more")
         if target.position >= 0:

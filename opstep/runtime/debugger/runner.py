@@ -1,17 +1,24 @@
-"""Runs until something stops it, forwards or backwards, and says why it stopped."""
+"""Runs until something stops it, forwards or backwards, and says why it stopped. Where nothing can
+stop them, whole steps run at full speed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import numpy as np
 
 from opstep.runtime.debugger.activation import Activation, Point
 from opstep.runtime.debugger.breakpoints import Breakpoints
-from opstep.runtime.debugger.checks import Checks, Problem, Stop, hidden
+from opstep.runtime.debugger.checks import Checks, Problem, Stop
 from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.meeting import Waiting
-from opstep.runtime.debugger.stop_point import StopPoint
+from opstep.runtime.debugger.stop_point import StopPoint, hidden
+from opstep.runtime.ir.control import BODY, TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 
@@ -25,6 +32,32 @@ it, or where it waits for another rank, which may go on in between; gives why it
 """
 
 
+def arrival(command: str, here: tuple[Activation, Point] | None) -> Arrived:
+    """The points that a command leads to from one; None: from the end, back by one point."""
+    if here is None or command in ("in", "back_in"):
+        return lambda at: True
+    began, depth = here[0], depth_of(here)
+    if command in ("over", "back"):
+        return lambda at: depth_of(at) <= depth
+    if command in ("out", "back_out"):
+        return lambda at: depth_of(at) < depth
+    if command != "until":
+        raise KeyError(command)
+    loop = began.parent if began.role in (TEST, BODY) else None
+
+    def past_turn(at: tuple[Activation, Point]) -> bool:
+        """Over the next op; at the end of a loop's turn, out of the loop."""
+        again = at[0] is not began and at[0].parent is loop and loop is not None
+        return depth_of(at) <= depth and not (again and at[0].role in (TEST, BODY))
+
+    return past_turn
+
+
+def depth_of(at: tuple[Activation, Point]) -> int:
+    """How many frames are around the innermost one."""
+    return at[0].depth + at[1].depth
+
+
 def finished(moves: Moves) -> Stop:
     """All moves, of a run that waits for nobody."""
     try:
@@ -32,6 +65,22 @@ def finished(moves: Moves) -> Stop:
             next(moves)
     except StopIteration as end:
         return end.value
+
+
+class Mailbox:
+    """Requests of other threads to a run that goes on: `calls` are to be made between two points of
+    it; `pausing`: it is to stop there.
+    """
+
+    def __init__(self) -> None:
+        self.calls: deque[Callable[[], Any]] = deque()
+        self.pausing = threading.Event()
+
+    def serve(self) -> bool:
+        """Makes the calls; whether the run is to stop. For the thread that runs."""
+        while self.calls:
+            self.calls.popleft()()
+        return self.pausing.is_set()
 
 
 class Runner:
@@ -190,3 +239,55 @@ def commit(machine: Machine[Host]) -> None:
     if changed:
         history.relocate_memory(moved)
         machine.host.commit(changed)
+
+
+class FullSpeed:
+    """Whole steps of a run by the interpreter. `spares_last`: the last step is run point by point,
+    so that one can go back from its end. `outputs`: of a run that came to its end here.
+    """
+
+    def __init__(self, runner: Runner, spares_last: bool):
+        self.runner = runner
+        self.spares_last = spares_last
+        self.outputs: Mapping[str, np.ndarray] | None = None
+
+    def possible_at(self, at: tuple[Activation, Point]) -> bool:
+        """Whether a step begins here, and nothing could stop it before its end. With control flow
+        in it a step may take long: then it can be paused in the midst.
+        """
+        activation = at[0]
+        if self.runner.machine.door is not None:  # ranks go on together
+            return False
+        begins = activation.parent is None
+        begins = begins and self.runner.machine.history.cursor == activation.start
+        return begins and not self.runner.breakpoints.armed and not activation.points.calls
+
+    def run(self) -> Stop | None:
+        """As many steps as can be; None where none can, or to go on from behind them."""
+        runner, machine = self.runner, self.runner.machine
+        history = machine.history
+        here = history.next_point()
+        if runner.stop_point.after_op or here is None or history.cursor != history.frontier:
+            return None
+        step = here[0].turn
+        steps = machine.steps - step - self.spares_last
+        if steps < 1 or not self.possible_at(here) or history.changes.affect(here[0].start):
+            return None
+        commit(machine)
+        done, outputs, error = machine.host.run_fast(steps, self._may_continue)
+        try:
+            machine.begin_anew(step + done)
+        except OpstepError as another:
+            return runner.failed(error or another)
+        if error is not None:  # what happened is looked at point by point
+            return finished(runner.forwards(lambda at: False))
+        if outputs is not None and not self.spares_last:
+            self.outputs = outputs
+            return Stop("end")
+        if runner.mailbox.pausing.is_set():
+            return runner.stopped("pause")
+        return runner.checks.at_point()
+
+    def _may_continue(self) -> bool:
+        """Whether another step may be run: asked behind each."""
+        return not self.runner.mailbox.serve() and not self.runner.breakpoints.armed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from opstep.runtime.debugger.activation import OP, Activation, Node, Point
+from opstep.runtime.debugger.activation import OP, RETURN, Activation, Node, Point
 from opstep.runtime.debugger.frames import Frame, innermost, stack
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.python.lines import PythonLines
@@ -128,3 +128,13 @@ def _point_of_stream(activation: Activation, k: int, stream: int) -> Point | Non
     following = (p for p in points[k:] if p.kind == OP and p.stream == stream)
     before = (p for p in reversed(points[:k]) if p.kind == OP and p.stream == stream)
     return next(following, None) or next(before, None)
+
+
+def hidden(location: tuple[Activation, Point]) -> bool:
+    """Whether a point is no statement of the program: a copy that the plan needs, or the end of a
+    composite.
+    """
+    activation, point = location
+    if point.kind == RETURN:
+        return activation.plan.frames[point.frame].step is not None
+    return point.kind == OP and activation.plan.steps[point.step].op.name == "snapshot"

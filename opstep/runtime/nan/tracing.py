@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.debugger.activation import OP, Activation, Node, Point, Producer
-from opstep.runtime.debugger.handles import Handle
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.rerun import Unwritten, bad, born, rerun_of, unwritten
+from opstep.runtime.debugger.scope import Handle
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.nan.batch import BatchRows, rows_of

@@ -17,7 +17,8 @@ from debugger.test_truth import SESSIONS
 from opstep.runtime.debugger.activation import OP
 from opstep.runtime.debugger.breakpoints import Wanted
 from opstep.runtime.debugger.checks import hidden
-from opstep.runtime.debugger.frames import Frame, depth_of
+from opstep.runtime.debugger.frames import Frame
+from opstep.runtime.debugger.runner import depth_of
 
 BEHIND, BEFORE = 0, 1  # the op that was passed, the point that is next
 WATCHED = ("h", "k", "t", "near")  # results of ops in loops

@@ -73,8 +73,9 @@ class _Text(Protocol):
 
 
 class PythonLines:
-    """Of one program. `locate`: where a file is that a program in a folder names. `imported`: when
-    files were read, in seconds since the epoch. With `missing`, files that are not found count,
+    """Of one program; its attribute `imported`: whether any statement came from Python. `locate`:
+    where a file is that a program in a folder names. `imported`: when files were read, in seconds
+    since the epoch. With `missing`, files that are not found count,
     too. `changing`: files, as the program has them, with lines that changed tensors in place.
     """
 
@@ -89,8 +90,9 @@ class PythonLines:
             for text in texts
             for graph in text.graphs
         }
+        self.imported = any(s.at is not None for graph in self._graphs for s in graph.body)
         self._locate = locate
-        self._imported = imported
+        self._read_at = imported
         self._missing = missing
         self._changing = changing
         self._files: dict[tuple[str, str], PythonLine | None] = {}
@@ -190,7 +192,7 @@ class PythonLines:
         file = python_file(path) if path else None
         if path is None or file is None:
             return PythonLine(name, 0, 0, _UNREAD, False, False) if self._missing else None
-        changed = Path(path).stat().st_mtime > self._imported + TOLERANCE_S
+        changed = Path(path).stat().st_mtime > self._read_at + TOLERANCE_S
         return PythonLine(path, 0, 0, _UNREAD if changed else file, True, changed)
 
     # --- of a line ---
