@@ -95,6 +95,11 @@ class Executor:
         """Likewise of several, such as the operands of an op: None for one that is absent."""
         return [None if node is None else self.array(node) for node in nodes]
 
+    def operands(self, producer: Producer) -> list[Any]:
+        """The arrays that an op took: None for one that is absent, also behind the last."""
+        found = self.arrays(producer.operands)
+        return found + [None] * (len(producer.step.operand_types) - len(found))
+
     def part(self, node: Node, first: int, count: int) -> np.ndarray:
         """Elements of the flattened tensor; nothing else is copied."""
         self.ensure(node)

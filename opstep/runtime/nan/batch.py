@@ -18,7 +18,7 @@ from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.rerun import is_float, rerun_of
 from opstep.runtime.ir.faults import Site, all_elements
 from opstep.runtime.nan.sources import harmless, moved
-from opstep.runtime.nan.verdict import broken
+from opstep.runtime.nan.verdict import broken, parts_of, regions_of
 from opstep.runtime.plan.plan import Step
 
 FOLLOWED = 64  # elements of a result that are followed, of different rows where there are such
@@ -113,17 +113,13 @@ class _Search:
 
     def _back(self, producer: Producer, k: int, mask: np.ndarray, first: bool) -> None:
         """Marks what these elements of result k come from; of the `first` what its rules blame."""
-        operands = self._operands(producer)
+        operands = self.executor.operands(producer)
         for j, found in self._parts(producer, k, mask, operands, first):
             operand = producer.operands[j] if j < len(producer.operands) else None
             if operand is None or not self.leads.get(id(operand), False):
                 continue
             before = self.masks.get(id(operand))
             self.masks[id(operand)] = found if before is None else before | found
-
-    def _operands(self, producer: Producer) -> list[np.ndarray | None]:
-        arrays = self.executor.arrays(producer.operands)
-        return [*arrays, *[None] * (len(producer.step.operand_types) - len(arrays))]
 
     def _parts(
         self, producer: Producer, k: int, mask: np.ndarray, operands, first: bool
@@ -136,7 +132,7 @@ class _Search:
         if step.op.traits.moves and not first:
             moves = moved(step, operands, k, mask.astype(np.uint8), True)
             yield from ((j, marked != 0) for j, marked in (moves or {}).items())
-        results = [self.executor.array(r) for r in producer.results]
+        results = self.executor.arrays(producer.results)
         masks: list[Any] = [None if a is None else np.zeros(a.shape, bool) for a in operands]
         done: set[str] = set()
         for place in _spread(mask):
@@ -159,10 +155,7 @@ class _Search:
     def _ruled(self, producer: Producer, site: Site, regions, masks) -> bool:
         """Marks the elements that a broken rule blames; whether there is one."""
         step = producer.step
-        parts = [
-            None if a is None or r is None else a[r] if a.dtype.kind in "iub" else a[r].astype("f8")
-            for a, r in zip(site.operands, regions, strict=True)
-        ]
+        parts = parts_of(site, regions)
         text, blamed = broken(step, site, parts)
         found = False
         for j, (region, part) in enumerate(zip(regions, parts, strict=True)):
@@ -194,12 +187,7 @@ class _Search:
 
     def _regions(self, producer: Producer, site: Site) -> list[tuple | None]:
         step = producer.step
-        try:
-            found = list(step.op.faults.relation(site))
-        except (IndexError, KeyError, TypeError, ValueError):
-            found = list(all_elements(site))
-        found = [None if r is None else tuple(r) for r in found]
-        found += [None] * (len(site.operands) - len(found))
+        found = [None if r is None else tuple(r) for r in regions_of(step, site)]
         if step.op.faults.relation is all_elements:
             found = [self._undeclared(producer, site, j, region) for j, region in enumerate(found)]
         return found

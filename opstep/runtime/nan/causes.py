@@ -16,11 +16,11 @@ import numpy as np
 
 from opstep.runtime.debugger.activation import Node, Producer
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.ir.faults import Site, all_elements
+from opstep.runtime.ir.faults import Site
 from opstep.runtime.ir.interfaces import outside_of
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import moved
-from opstep.runtime.nan.verdict import Element
+from opstep.runtime.nan.verdict import Element, regions_of
 
 FOLLOWED = 1024  # elements, on all ways back
 TOGETHER = 64  # elements of an operand that one element is computed from, at most
@@ -80,22 +80,18 @@ class _Search:
             producer, found = node.producer, []
             assert producer is not None
             if producer.op.family != "internal":
-                results = [self.executor.array(r) for r in producer.results]
+                results = self.executor.arrays(producer.results)
                 kinds = ("index", "overflow", "underflow")
-                operands = self._operands(producer)
+                operands = self.executor.operands(producer)
                 found = silent_losses(producer.step, operands, results, node.index, kinds)
             self.losses[id(node)] = found
         return self.losses[id(node)]
-
-    def _operands(self, producer: Producer) -> list[np.ndarray | None]:
-        arrays = self.executor.arrays(producer.operands)
-        return [*arrays, *[None] * (len(producer.step.operand_types) - len(arrays))]
 
     def _sources(self, at: _At) -> Iterator[_At]:
         """The elements that one is computed from: of zeros the zeros among floats."""
         producer = at.node.producer
         assert producer is not None
-        operands = self._operands(producer)
+        operands = self.executor.operands(producer)
         for j, mask in self._parts(producer, at, operands):
             operand, array = producer.operands[j], operands[j]
             if operand is None or array is None:
@@ -114,18 +110,14 @@ class _Search:
             mask[at.place] = True
             yield 0, mask.reshape(operands[0].shape)
             return
-        results = [self.executor.array(r) for r in producer.results]
+        results = self.executor.arrays(producer.results)
         bits = np.zeros(results[at.node.index].shape, np.uint8)
         bits[at.place] = 1
         if step.op.traits.moves and (found := moved(step, operands, at.node.index, bits, True)):
             yield from ((j, marked != 0) for j, marked in found.items())
             return
         site = Site(at.place, at.node.index, operands, results, step.attrs)
-        try:
-            regions = list(step.op.faults.relation(site))
-        except (IndexError, KeyError, TypeError, ValueError):
-            regions = list(all_elements(site))
-        for j, (array, region) in enumerate(zip(operands, regions, strict=False)):
+        for j, (array, region) in enumerate(zip(operands, regions_of(step, site), strict=False)):
             if array is None or region is None:
                 continue
             mask = np.zeros(array.shape, bool)

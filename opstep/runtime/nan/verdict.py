@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.debugger.rerun import Rerun, bad, born, carriers, on_cpu
+from opstep.runtime.debugger.rerun import (
+    Rerun,
+    bad,
+    born,
+    carriers,
+    is_float,
+    odd_elements,
+    on_cpu,
+)
 from opstep.runtime.ir.faults import UNKNOWN, Regions, Site, all_elements
 from opstep.runtime.ir.types import dtype_of
 from opstep.runtime.nan.arithmetic import Arithmetic
@@ -122,6 +130,24 @@ def loss_verdict(
     )
 
 
+def regions_of(step: Step, site: Site) -> Regions:
+    """The part of each operand that an element is computed from, as the op declares it."""
+    try:
+        found = list(step.op.faults.relation(site))
+    except (IndexError, KeyError, TypeError, ValueError):
+        found = list(all_elements(site))  # a relation that is for other results, or other ranks
+    return found + [None] * (len(site.operands) - len(found))
+
+
+def parts_of(site: Site, regions: Regions) -> list[Any]:
+    """These parts of the operands, floats in f64."""
+    parts = []
+    for a, region in zip(site.operands, regions, strict=True):
+        part = None if a is None or region is None else a[tuple(region)]
+        parts.append(part.astype(np.float64) if is_float(part) else part)
+    return parts
+
+
 class _Judge:
     def __init__(self, step: Step, operands, results, k: int):
         self.step = step
@@ -138,13 +164,16 @@ class _Judge:
         same = nan if kind == "nan" else ~nan
         explained = self._explained(mask & same, kind)
         others = self._explained(mask & ~same, "inf" if kind == "nan" else "nan")
-        rules = [Counter(e.rule for e in found).most_common() for found in (explained, others)]
+        rules: dict[str, int] = {}
+        for found in (explained, others):  # those of the kind first
+            for text, n in Counter(e.rule for e in found).most_common():
+                rules[text] = rules.get(text, 0) + n
         return Verdict(
             kind,
             int(bad(array).sum()),
             array.size,
             int(own.sum()),
-            _merged(rules[0] + rules[1]),
+            tuple(rules.items()),
             tuple([*explained, *others][:MOST_ELEMENTS]),
             carried,
             tuple(sorted(self.caused)),
@@ -157,12 +186,12 @@ class _Judge:
         """Some elements, the first ones and others all over the tensor."""
         found, budget = [], COMPUTED
         for place in _sample(mask):
-            site = Site(place, self.k, self.operands, self.results, self.step.attrs)
-            regions = self._regions(site)
-            parts = self._parts(regions)
-            found.append(self._explain(site, regions, parts))
+            site, regions, parts = self._located(place)
+            text, masks, exact = _reason(self.step, site, parts)
+            blamed = self._blamed(regions, parts, masks)
+            found.append(Element(place, float(self.results[self.k][place]), text, exact, blamed))
             if kind == "nan":
-                self.caused.update(j for j, p in enumerate(parts) if _has(p, np.isinf))
+                self.caused.update(odd_elements(parts, np.isinf))
             budget -= sum(p.size for p in parts if p is not None)
             if budget < 0:
                 break
@@ -170,42 +199,19 @@ class _Judge:
 
     def element_at(self, place: tuple[int, ...], text: str) -> Element:
         """An element that is no NaN, and why it is told."""
-        site = Site(place, self.k, self.operands, self.results, self.step.attrs)
-        regions = self._regions(site)
-        parts = self._parts(regions)
+        site, regions, parts = self._located(place)
         blamed = self._blamed(regions, parts, broken(self.step, site, parts)[1], place)
         result, exact = self.results[self.k], None
         if result.dtype != np.float64:  # which is no wider
-            exact = computed(self.step, site, parts, np.float64, Arithmetic())
-        value = float(result[place])
-        return Element(place, value, text, None if exact is None else float(exact), blamed)
+            exact = _computed(self.step, site, parts, np.float64, Arithmetic())
+        exact = None if exact is None else float(exact)
+        return Element(place, float(result[place]), text, exact, blamed)
 
-    # --- where an element comes from ---
-
-    def _regions(self, site: Site) -> Regions:
-        try:
-            found = list(self.step.op.faults.relation(site))
-        except (IndexError, KeyError, TypeError, ValueError):
-            found = list(all_elements(site))  # a relation that is for other results, or other ranks
-        return found + [None] * (len(self.operands) - len(found))
-
-    def _parts(self, regions: Regions) -> list[np.ndarray | None]:
-        """The parts of the operands, floats in f64."""
-        parts = []
-        for a, region in zip(self.operands, regions, strict=True):
-            part = None if a is None or region is None else a[tuple(region)]
-            if part is not None and part.dtype.kind not in "iub":
-                part = part.astype(np.float64)
-            parts.append(part)
-        return parts
-
-    # --- why ---
-
-    def _explain(self, site: Site, regions: Regions, parts) -> Element:
-        why = reason(self.step, site, parts)
-        value = float(self.results[self.k][site.index])
-        blamed = self._blamed(regions, parts, why.masks)
-        return Element(site.index, value, why.text, why.exact, blamed)
+    def _located(self, place: tuple[int, ...]) -> tuple[Site, Regions, list[Any]]:
+        """An element of the result, and what of the operands it is computed from."""
+        site = Site(place, self.k, self.operands, self.results, self.step.attrs)
+        regions = regions_of(self.step, site)
+        return site, regions, parts_of(site, regions)
 
     def _blamed(
         self, regions: Regions, parts, masks: tuple, own: tuple[int, ...] | None = None
@@ -239,17 +245,6 @@ class _Judge:
                 place = _outside(region, at, shape)
                 found.append(Blamed(j, place, float(part[tuple(at)])))
         return tuple(found)
-
-
-def _has(a: Any, test) -> bool:
-    return a is not None and a.dtype.kind not in "iub" and bool(test(a).any())
-
-
-def _merged(rules: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    counted: dict[str, int] = {}
-    for text, n in rules:
-        counted[text] = counted.get(text, 0) + n
-    return tuple(counted.items())
 
 
 def _sample(mask: np.ndarray) -> list[tuple[int, ...]]:
@@ -293,28 +288,20 @@ def given_verdict(array: np.ndarray, own: np.ndarray, arriving: np.ndarray | Non
     return Verdict(kind, count, array.size, count, (("given", count),), elements, arrived=arrived)
 
 
-class Reason(NamedTuple):
-    """In words; what a rule blames, by operand (`Rule.masks`); the element in f64, None where
-    nobody knows.
+def _reason(step: Step, site: Site, parts: Parts) -> tuple[str, tuple, float | None]:
+    """Why `site` of a result is what it is, in words; what a rule blames, by operand
+    (`Rule.masks`); the element in f64, None where nobody knows.
     """
-
-    text: str
-    masks: tuple
-    exact: float | None
-
-
-def reason(step: Step, site: Site, parts: Parts) -> Reason:
-    """Why `site` of a result is what it is."""
     value = float(site.results[site.result][site.index])
     text, masks = broken(step, site, parts)
     arithmetic = Arithmetic()
-    exact = computed(step, site, parts, np.float64, arithmetic)
+    exact = _computed(step, site, parts, np.float64, arithmetic)
     if not text and exact is not None:
         text = arithmetic.reason(exact)
     if step.op.traits.moves and exact is not None and len(parts) == 1 and parts[0].size == 1:
         exact = parts[0].item()  # its oracle, a cast's, rounds
     text = text or _by_size(step, site, parts, value, exact)
-    return Reason(text, masks, None if exact is None else float(exact))
+    return text, masks, None if exact is None else float(exact)
 
 
 def broken(step: Step, site: Site, parts: Parts) -> tuple[str, tuple]:
@@ -328,14 +315,14 @@ def broken(step: Step, site: Site, parts: Parts) -> tuple[str, tuple]:
     return "", ()
 
 
-def computed(step: Step, site: Site, parts: Parts, dtype: Any, arithmetic: Arithmetic) -> Any:
+def _computed(step: Step, site: Site, parts: Parts, dtype: Any, arithmetic: Arithmetic) -> Any:
     """The element by the op's oracle, of these parts in `dtype`, a scalar of NumPy's; `arithmetic`
     watches. None where it cannot be asked.
     """
     op = step.op
     if sum(p.size for p in parts if p is not None) > COMPUTED:
         return None
-    watched = [_watched(p, dtype, arithmetic) for p in parts]
+    watched = [arithmetic.watch(p.astype(dtype) if is_float(p) else p) for p in parts]
     with np.errstate(all="ignore"):
         if op.faults.value:
             operands = [arithmetic.watch(a) for a in site.operands]
@@ -350,19 +337,12 @@ def computed(step: Step, site: Site, parts: Parts, dtype: Any, arithmetic: Arith
             return None
 
 
-def _watched(part: Any, dtype: Any, arithmetic: Arithmetic) -> Any:
-    if part is None or part.dtype.kind in "iub":
-        return part
-    return arithmetic.watch(part.astype(dtype))
-
-
 def _by_size(step: Step, site: Site, parts: Parts, value: float, exact: Any) -> str:
     """What numbers alone say: too large, too small on the way, or nothing."""
     dtype = dtype_of(site.results[site.result].dtype)
     if not step.op.operands:
         return f"{step.op.name} writes it"
-    floats = [p for p in parts if p is not None and p.dtype.kind not in "iub"]
-    if any(np.isinf(p).any() for p in floats):  # not because of their size
+    if odd_elements(parts, np.isinf):  # not because of their size
         return INFINITIES if np.isnan(value) else INFINITE
     if exact is None and np.isinf(value):
         return INFINITE_UNKNOWN
@@ -371,13 +351,11 @@ def _by_size(step: Step, site: Site, parts: Parts, value: float, exact: Any) -> 
     if abs(exact) >= LARGEST[dtype.name]:
         return f"overflow of {dtype.name}"
     arithmetic, wide = Arithmetic(), "f64" if dtype.name == "f64" else "f32"
-    computed(step, site, parts, np.float64 if wide == "f64" else np.float32, arithmetic)
+    _computed(step, site, parts, np.float64 if wide == "f64" else np.float32, arithmetic)
     way = "underflow" if arithmetic.underflow_first else "overflow"
     return f"{way} of {wide} on the way to the result"
 
 
 def _within(index, shape, found) -> tuple[int, ...]:
     """The place in a part's result: axes that it holds whole keep theirs, the rest are one long."""
-    return tuple(
-        p if n == whole_n else 0 for p, n, whole_n in zip(index, found, shape, strict=True)
-    )
+    return tuple(p if n == whole else 0 for p, n, whole in zip(index, found, shape, strict=True))
