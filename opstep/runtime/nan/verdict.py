@@ -1,9 +1,9 @@
 """Says of an op's NaNs and infinities whether they were born in it, of which elements, and why.
 
-Which elements are the op's own, the kernel says (`births`): of all of them. What one of those is
-computed from, and which rules that may break, the op's declaration says (`ir.faults`); overflow is
-told by computing the element again in f64. Some are explained so, the first and others all over
-the tensor.
+The kernel says which elements are the op's own (`rerun`): of all of them. What one of those is
+computed from, and which rules that may break, the op's declaration says (`ir.faults`); overflow
+shows when the element is computed again in f64. Some are explained so, the first and others all
+over the tensor.
 """
 
 from __future__ import annotations
