@@ -114,23 +114,12 @@ def _element(finding: Finding, element: Element) -> dict[str, Any]:
 
 
 def _where(finding: Finding) -> dict[str, Any]:
-    where = finding.where
-    if where is None:
-        return {
-            "graph": None,
-            "file": None,
-            "line": None,
-            "statement": None,
-            "imported": None,
-            "calls": None,
-            "through": [],
-            "backward": None,
-        }
+    where = finding.where or Where("", "", 0, "", "")
     return {
-        "graph": where.graph,
+        "graph": where.graph or None,
         "file": where.path or None,
         "line": where.line or None,
-        "statement": where.text,
+        "statement": where.text or None,
         "imported": where.imported or None,
         "calls": where.calls or None,
         "through": _through(where),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
 from opstep.runtime.debugger.activation import CALL, OP, Activation, Node, Point
 from opstep.runtime.debugger.applied import producer_of
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
-from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.python.stack import is_backward_graph
@@ -250,9 +249,12 @@ class Checks:
                 continue
             applied = producer_of(node)
             given = applied.sources if applied else ()
-            if kind in breakpoints.origin_only and not _is_origin(executor, given, kind):
+            which = ("nan", "inf").index(kind)
+            came = any(executor.nonfinite(o)[which] for o in given if o is not None)
+            if kind in breakpoints.origin_only and came:
                 continue
-            count, word = _amount_of(executor, node, kind), "NaN" if kind == "nan" else "inf"
+            s = executor.statistics(node)
+            count, word = (s.nan, "NaN") if kind == "nan" else (s.posinf + s.neginf, "inf")
             what = f"{count:,} {word} of {node.type.size:,} elements"
             op = applied.op if applied else step.op
             found = self._problem(kind, f"{node.name}, the result of {op.name}: {what}", node)
@@ -315,14 +317,3 @@ class Checks:
             return a is not b
         executor = self.machine.executor
         return executor.array(a).tobytes() != executor.array(b).tobytes()
-
-
-def _is_origin(executor: Executor, operands: Iterable[Node | None], kind: str) -> bool:
-    """Whether no operand of an op has what its result has: NaNs, or infs."""
-    which = ("nan", "inf").index(kind)
-    return not any(executor.nonfinite(o)[which] for o in operands if o is not None)
-
-
-def _amount_of(executor: Executor, node: Node, kind: str) -> int:
-    s = executor.statistics(node)
-    return s.nan if kind == "nan" else s.posinf + s.neginf

@@ -29,7 +29,6 @@ from opstep.runtime.debugger.reloading import (
 )
 from opstep.runtime.debugger.runner import (
     Arrived,
-    FullSpeed,
     Mailbox,
     Moves,
     Runner,
@@ -91,8 +90,8 @@ class Debugger:
         self._runner = Runner(
             self.machine, self.stop_point, self.breakpoints, self._checks,
             self._mailbox if door is None else Mailbox(),  # of ranks whoever moves them looks
+            stop_at_end,
         )  # fmt: skip
-        self._full_speed = FullSpeed(self._runner, stop_at_end)
         self._goto = Goto(self.machine, self.breakpoints, self.stop_point)
 
     def _output(self, text: str, frame: Frame | None) -> None:
@@ -128,7 +127,7 @@ class Debugger:
     @property
     def outputs(self) -> Mapping[str, np.ndarray] | None:
         """What a run that ended at full speed has given."""
-        return self._full_speed.outputs
+        return self._runner.outputs
 
     def result(self) -> dict[str, np.ndarray]:
         """What the last step gave, by the names returned; once the run has ended."""
@@ -314,7 +313,7 @@ class Debugger:
         self.machine.executor.settle()
         self.host.begin_anew()
         self.machine.restart()
-        self._full_speed.outputs = None
+        self._runner.outputs = None
         self.stop_point.leave()
 
     # --- going elsewhere ---
@@ -391,7 +390,7 @@ class Debugger:
         host.plan_for(machine.graph, machine.types, machine.policy)  # else one stays where one is
         if not frames:  # nothing is kept of a run at full speed
             restart_program(machine, host)
-            self._full_speed.outputs = None
+            self._runner.outputs = None
             moved = self._read_lines()
             self._stopped(self._runner.stopped("restart", "nothing was kept"))
             return Reloaded(0, 0, moved, [])
@@ -418,10 +417,10 @@ class Debugger:
             if stop:
                 return stop
         while True:
-            stop = self._full_speed.run()
+            stop = self._runner.full_speed()
             if stop:
                 return stop
-            stop = yield from self._runner.forwards(self._full_speed.possible_at)
+            stop = yield from self._runner.forwards(self._runner.is_fast_at)
             if stop.reason != "step":
                 return stop
 

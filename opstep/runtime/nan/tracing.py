@@ -332,19 +332,14 @@ class Trace:
         return MASKED, None
 
     def _is_intended(self, root: _Root) -> bool:
-        node = root.node
-        if (
-            node.name not in self.criteria.wanted
-            and self._qualified(node) not in self.criteria.wanted
-        ):
+        """Whether its name, or that with its graph's, is one of those wanted."""
+        node, made = root.node, root.node.producer
+        names = {node.name}
+        if made is not None:
+            names.add(f"{made.plan.frames[made.step.frame].graph.name.text}.{node.name}")
+        if not names & self.criteria.wanted:
             return False
         return not np.isnan(self.machine.executor.array(node)[root.own]).any()
-
-    def _qualified(self, node: Node) -> str:
-        producer = node.producer
-        if producer is None:
-            return node.name
-        return f"{producer.plan.frames[producer.step.frame].graph.name.text}.{node.name}"
 
     def _leading(self, ends: dict[int, str]) -> set[int]:
         """Nodes on which something depends that leaves the step, or steers it."""
