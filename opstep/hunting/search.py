@@ -24,6 +24,7 @@ from opstep.hunting.harmless import Harmless, Mark, marks_of
 from opstep.hunting.report import Hunt, note_own
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.device.flagging import born, leaving
+from opstep.runtime.device.store import Before
 from opstep.runtime.driving import drive
 from opstep.runtime.interpreter import Context
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from opstep.runtime.device.flagging import Raised, Which
-    from opstep.runtime.device.protocols import Memory, Own, Recording
+    from opstep.runtime.device.protocols import Own, Recording
 
 
 def hunt(
@@ -346,45 +347,38 @@ class SavedState:
         self.device = self.store.device
         self.context = context
         self._plans = 0
-        self._saved: dict[str, Memory] = {}
+        self._names: list[str] = []
+        self._before = Before(self.device, self.store)
         self._saving: list[Own] = []  # copies to be made before each step
-        self._complete = False  # whether all was saved
 
     def save(self) -> None:
         """Before a step: nothing is under way."""
-        self._complete = False
+        self._before.names = ()
         if len(self.context.plans) > self._plans:  # control flow makes plans when it needs them
             self._plans = len(self.context.plans)
-            for name in _updated(self.context.plans):
-                if name not in self._saved:
-                    own = self.store.memory(name)
-                    target = self._saved[name] = self.device.alloc(own.nbytes, "a copy")
-                    self._saving.append(self._copy(own, target))
+            self._names = _updated(self.context.plans)
+            self._saving = self._before.copies(self._names)
         self.device.work_now(self._saving)
-        self._complete = True
+        self._before.names = self._names
 
-    def swap(self) -> dict[str, Memory]:
+    def swap(self) -> Before:
         """Puts back what was saved; gives what was there."""
-        after = {}
-        for name, saved in self._saved.items():
-            own = self.store.memory(name)
-            after[name] = self.device.alloc(own.nbytes, "a copy")
-            self.device.work_now([self._copy(own, after[name]), self._copy(saved, own)])
+        after = Before(self.device, self.store)
+        self.device.work_now(after.copies(self._names))
+        after.names = self._names
+        self.put(self._before)
         return after
 
     def put_back(self) -> None:
         """After an error or an interrupt: the step has not been, whatever is still queued."""
         self.context.abandon()
-        if self._complete:
-            self.put(self._saved)
+        self.put(self._before)
 
-    def put(self, values: Mapping[str, Memory]) -> None:
-        self.device.work_now(
-            [self._copy(source, self.store.memory(n)) for n, source in values.items()]
-        )
-
-    def _copy(self, source: Memory, target: Memory) -> Own:
-        return self.device.copy(source.address, target.address, target.nbytes)
+    def put(self, state: Before) -> None:
+        """Gives the tensors what they had then; it can be put again."""
+        names = state.names
+        self.device.work_now(state.back())
+        state.names = names
 
 
 def _updated(plans: list[Plan]) -> list[str]:
