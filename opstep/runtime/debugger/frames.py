@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from opstep.runtime.debugger.activation import Activation, Node, Point
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.python.frame import PythonFrame
+from opstep.runtime.debugger.python.lines import PythonFrame
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph, Source, Span, Statement
 

@@ -14,7 +14,7 @@ from opstep.runtime.debugger.activation import Node
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.history import History
-from opstep.runtime.debugger.python.frame import PythonFrame
+from opstep.runtime.debugger.python.lines import PythonFrame
 from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.protocols import OfOneRank
 from opstep.runtime.ir.errors import InputError

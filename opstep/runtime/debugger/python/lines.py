@@ -52,6 +52,33 @@ class Origin(NamedTuple):
     module: str
 
 
+class PythonFrame(NamedTuple):
+    """A frame of Python's stack: a function at a line. `level`: of the statement's origin;
+    `module`: the path of the module whose code it is, `within` that as seen from the graph's own
+    module.
+    """
+
+    at: PythonLine
+    line: int
+    level: int
+    origin: Origin
+    module: str
+    within: str
+
+    @property
+    def function(self) -> Function | None:
+        return self.at.function
+
+    @property
+    def name(self) -> str:
+        """``Block.forward (h.3)``"""
+        function, file = self.function, self.at.path.rpartition("/")[2]
+        name = function.name if function else f"{file}:{self.line}"
+        if function is None and self.at.file.lines:
+            name = "<module>"
+        return f"{name} ({self.module})" if self.module else name
+
+
 class Start(NamedTuple):
     """Where an execution of a line begins: at a level of a statement's origin; None for a line of
     the program's own text.

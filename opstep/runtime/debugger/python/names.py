@@ -13,8 +13,7 @@ from opstep.runtime.ir.graph import Graph
 
 if TYPE_CHECKING:
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.python.frame import PythonFrame
-    from opstep.runtime.debugger.python.lines import PythonLines
+    from opstep.runtime.debugger.python.lines import PythonFrame, PythonLines
 
 
 class PythonNames:
@@ -81,7 +80,11 @@ class PythonNames:
         inputs = {b.name.text for b in frame.graph.inputs}
         if python.level:
             origin, level = python.origin, python.level - 1
-            if _of_module(python) and not frame.activation.caller(frame.frame):
+            if (
+                python.level == 1
+                and _calls_module(python)
+                and not frame.activation.caller(frame.frame)
+            ):
                 return _inputs(function, inputs)
             outer = python._replace(at=origin.lines[level], level=level)
             if outer.function is None:
@@ -91,7 +94,7 @@ class PythonNames:
             line = call.executions.get(origin.runs[level])
             pairs = passed(outer.at, function, line.made[-1]) if line else []
             return {a: values.get(name) for a, name in pairs}
-        if frame.activation.caller(frame.frame) or not _is_of_graph(python):
+        if frame.activation.caller(frame.frame) or _calls_module(python):
             return {}  # the importer's names of its inputs need not be those of arguments
         return _inputs(function, inputs)
 
@@ -102,18 +105,9 @@ def _inputs(function: Function, inputs: set[str]) -> dict[str, str]:
     return {a: a for a in function.arguments if a in inputs and a not in several}
 
 
-def _is_of_graph(python: PythonFrame) -> bool:
-    """Whether the arguments of a function are those of its graph: of the outermost, but where a
-    script calls a module there.
-    """
-    return not _calls_module(python)
-
-
-def _of_module(python: PythonFrame) -> bool:
-    """Whether it is the `forward` of the module that a script calls."""
-    return python.level == 1 and _calls_module(python)
-
-
 def _calls_module(python: PythonFrame) -> bool:
+    """Whether a script is the outermost function, and calls the module there whose arguments the
+    graph's are.
+    """
     functions = [line.function for line in python.origin.lines[:2]]
     return len(functions) == 2 and not is_forward(functions[0]) and is_forward(functions[1])

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 
 from opstep.runtime.debugger.frames import Frame
-from opstep.runtime.debugger.python.frame import PythonFrame
-from opstep.runtime.debugger.python.lines import Origin, PythonLines
+from opstep.runtime.debugger.python.lines import Origin, PythonFrame, PythonLines
 from opstep.runtime.ir.graph import Graph
 
 _BACKWARD = re.compile(r"(^|_)backward(_\d+)?$")

@@ -12,11 +12,16 @@ from collections.abc import Callable
 
 from opstep.runtime.debugger.activation import Activation, Point
 from opstep.runtime.debugger.python.lines import Origin, PythonLines
+from opstep.runtime.ir.graph import Statement
 
 Location = tuple[Activation, Point]
 Path = tuple[tuple[Activation | None, int, int], ...]  # with frame of the plan, execution
 
 UNKNOWN = -1  # the execution of a line that is not known
+
+
+def _path(around: Path, activation: Activation, frame: int, runs: tuple[int, ...]) -> Path:
+    return (*around, *((activation, frame, run) for run in runs))
 
 
 class LineStep:
@@ -31,51 +36,36 @@ class LineStep:
         if at is not None:
             around, own = self._parts(at)
             runs = own.runs[: None if level is None else level + 1] if own else (UNKNOWN,)
-            self._from = self._path(around, at, runs)
+            self._from = _path(around, at[0], at[1].frame, runs)
 
     def arrival(self, command: str) -> Callable[[Location], bool]:
         """Which points the command of that name leads to."""
+        length = len(self._from)
+
+        def over(at: Location) -> bool:
+            return not self._is_within(at) and self._forwards(at, lambda _, same: same < length)
+
+        def out(at: Location) -> bool:
+            return self._forwards(at, lambda path, same: same < length - 1 or len(path) < length)
+
+        def back(at: Location) -> bool:
+            if len(self._outside(at[0], at[1].frame)) >= length:
+                return False  # in what a line has called: told fast, as a call may have many points
+            return self._back_to(at, length - 1)
+
         return {
-            "in": self._into, "over": self._over, "until": self._over, "out": self._out,
-            "back": self._back, "back_in": self._back_in, "back_out": self._back_out,
+            "in": lambda at: self._forwards(at, lambda path, _: path != self._from),
+            "over": over, "until": over, "out": out, "back": back, "back_in": self._back_to,
+            "back_out": lambda at: self._back_to(at, length - 2),
         }[command]  # fmt: skip
 
-    # --- forwards ---
-
-    def _into(self, at: Location) -> bool:
-        path, own, around = self._of(at)
-        if own is None or path == self._from:
-            return False
-        return self._arrived(min(self._in_common(path), len(path) - 1), around, own)
-
-    def _over(self, at: Location) -> bool:
-        if self._is_within(at):
-            return False
+    def _forwards(self, at: Location, leads: Callable[[Path, int], bool]) -> bool:
+        """At a line, if a step leads to its path, of which so much is where it began, too."""
         path, own, around = self._of(at)
         same = self._in_common(path)
-        if own is None or same == len(self._from):
+        if own is None or not leads(path, same):
             return False
         return self._arrived(min(same, len(path) - 1), around, own)
-
-    def _out(self, at: Location) -> bool:
-        path, own, around = self._of(at)
-        same = self._in_common(path)
-        if own is None or same >= len(self._from) - 1 < len(path):
-            return False
-        return self._arrived(min(same, len(path) - 1), around, own)
-
-    # --- backwards ---
-
-    def _back(self, at: Location) -> bool:
-        if len(self._outside(at[0], at[1].frame)) >= len(self._from):
-            return False  # in what a line has called: told fast, as a call may have many points
-        return self._back_to(at, len(self._from) - 1)
-
-    def _back_in(self, at: Location) -> bool:
-        return self._back_to(at)
-
-    def _back_out(self, at: Location) -> bool:
-        return self._back_to(at, len(self._from) - 2)
 
     def _back_to(self, at: Location, deepest: int | None = None) -> bool:
         """At a line that has called the one that the step began at, or where the execution of
@@ -88,7 +78,8 @@ class LineStep:
         if same == len(path) < len(self._from):
             return self._arrived(same - 1, around, own)
         depth = len(path) - 1 if deepest is None else min(same, deepest)
-        return self._at_begin(depth, around, own)
+        begins = own.begins <= depth - around < len(own.lines)  # an execution, at this point
+        return begins and self._arrived(depth, around, own)
 
     # --- paths ---
 
@@ -104,7 +95,8 @@ class LineStep:
     def _of(self, at: Location) -> tuple[Path, Origin | None, int]:
         """A point's path, its origin, and how many lines are around its call."""
         around, own = self._parts(at)
-        return self._path(around, at, own.runs) if own else around, own, len(around)
+        path = _path(around, at[0], at[1].frame, own.runs) if own else around
+        return path, own, len(around)
 
     def _parts(self, at: Location) -> tuple[Path, Origin | None]:
         activation, point = at
@@ -112,27 +104,18 @@ class LineStep:
         own = self._lines.origin(graph, point.statement)
         return self._outside(activation, point.frame), own
 
-    def _path(self, around: Path, at: Location, runs: tuple[int, ...]) -> Path:
-        activation, frame = at[0], at[1].frame
-        return (*around, *((activation, frame, run) for run in runs))
-
     def _outside(self, activation: Activation, frame: int) -> Path:
         """The path of what called a frame."""
         key = activation, frame
         found = self._around.get(key)
         if found is None:
-            found = self._around[key] = self._path_of_caller(activation, frame)
+            caller = activation.caller(frame)
+            found = self._around[key] = () if caller is None else self._path_to(*caller)
         return found
 
-    def _path_of_caller(self, activation: Activation, frame: int) -> Path:
-        caller = activation.caller(frame)
-        if caller is None:
-            return ()
-        activation, frame, statement = caller
+    def _path_to(self, activation: Activation, frame: int, statement: Statement | None) -> Path:
         own = self._lines.origin(activation.plan.frames[frame].graph, statement)
-        around = self._outside(activation, frame)
-        runs = own.runs if own else ()
-        return (*around, *((activation, frame, run) for run in runs))
+        return _path(self._outside(activation, frame), activation, frame, own.runs if own else ())
 
     def _in_common(self, path: Path) -> int:
         k = 0
@@ -146,8 +129,3 @@ class LineStep:
         """At the line so deep in a path."""
         self.level = min(max(depth - around, 0), len(own.lines) - 1)
         return True
-
-    def _at_begin(self, depth: int, around: int, own: Origin) -> bool:
-        """Whether the execution of the line so deep in a path begins at this point."""
-        level = depth - around
-        return own.begins <= level < len(own.lines) and self._arrived(depth, around, own)
