@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FindingDebugger(Debugger):
-    """A debugger whose first stop is behind the op of a finding; its run begins with the bad step,
+    """A debugger whose first stop is after the op of a finding; its run begins with the bad step,
     so positions are those of the hunt's replay, but that it enters composites.
     """
 

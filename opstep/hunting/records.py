@@ -20,7 +20,7 @@ def record(hunt: Hunt) -> dict[str, Any]:
         "step": hunt.step,
         "steps": hunt.steps,
         "replays": hunt.replays,
-        "findings": [_told(f, hunt) for f in (*hunt.findings, *hunt.only_masked)],
+        "findings": [_finding_of(f, hunt) for f in (*hunt.findings, *hunt.only_masked)],
         "propagated": [
             _link(link) | {"kind": link.kind, "bad": link.bad, "count": link.verdict.count}
             for link in hunt.propagated
@@ -36,7 +36,7 @@ def record(hunt: Hunt) -> dict[str, Any]:
     }
 
 
-def _told(finding: Finding, hunt: Hunt) -> dict[str, Any]:
+def _finding_of(finding: Finding, hunt: Hunt) -> dict[str, Any]:
     """One finding; of a step of training its phase and rows of the batch."""
     record = finding_record(finding)
     if hunt.trains:

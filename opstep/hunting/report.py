@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from opstep.runtime.ir.diagnostics import OpstepError
 
-ELEMENTS = 3  # told in words, of each finding
+ELEMENTS = 3  # shown in words, of each finding
 LINKS = 8  # of its way to an output
-FINDINGS = 6  # told in words; the others are counted
+FINDINGS = 6  # shown in words; the others are counted
 GROWN = 4  # params
 MASKED = 6  # likewise of those that no output shows
 OVERWRITTEN = (
@@ -130,8 +130,8 @@ def report(hunt: Hunt, words: Words = in_python) -> str:
     if len(hunt.findings) > FINDINGS:
         lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines"]
     if hunt.grown:
-        told = ", ".join(f"{n} from {a:.3g} to {b:.3g}" for n, a, b in hunt.grown[:GROWN])
-        lines += ["", f"before this step, since the run began, params had grown: {told}"]
+        grown = ", ".join(f"{n} from {a:.3g} to {b:.3g}" for n, a, b in hunt.grown[:GROWN])
+        lines += ["", f"before this step, since the run began, params had grown: {grown}"]
     if hunt.failed is not None:
         problem = hunt.failed.diagnostics[0]
         location = ""
@@ -319,8 +319,8 @@ def _rows(rows: BatchRows, data_rows: Sequence[int] | None) -> Iterator[str]:
     """The rows of the batch that it comes from."""
     for number, notes in (r for r in rows.rows if r.notes or len(rows.rows) <= TOLD):
         of_data = f" (row {data_rows[number]:,} of the data)" if data_rows is not None else ""
-        told = f": {', '.join(notes)}" if notes else ""
-        yield f"row {number} of the batch{of_data}{told}"
+        noted = f": {', '.join(notes)}" if notes else ""
+        yield f"row {number} of the batch{of_data}{noted}"
     if len(rows.rows) > TOLD:
         first = ", ".join(str(r.row) for r in rows.rows[:TOLD])
         yield f"from {len(rows.rows):,} of {rows.size:,} rows of the batch: {first}, …"

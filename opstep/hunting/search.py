@@ -1,5 +1,5 @@
 """Hunts NaNs and infinities: runs at full speed with flags, and at the first step that raises one
-tells where it was born, of what, and which way it went.
+says where it was born, of what, and which way it went.
 
 hunt = opstep.hunt(program, "train", {"x": x}, steps=1000)
 hunt = opstep.hunt(program, "train", ({"x": x} for x in batches))
@@ -146,7 +146,7 @@ class Hunter:
             trains=bool(gradients_called(program.graphs, graph)),
         )
         self.plans = 0  # that were bound when a step was replayed last
-        self.unwritten = 0  # results that debug mode has told of
+        self.unwritten = 0  # results that debug mode has reported
 
     @cached_property
     def harmless(self) -> Harmless:
@@ -173,7 +173,7 @@ class Hunter:
             while True:
                 try:
                     bad = self.step(number, job, state, at_once, number == 0)
-                    signals.when = NEVER  # what is committed is told
+                    signals.when = NEVER  # what is committed is reported
                 except BaseException:
                     with Held():
                         state.put_back()
@@ -266,8 +266,8 @@ class Hunter:
         after = state.swap()
         if self.replayed(number):
             return True
-        told = bool(raised) and not (self.result.masked or self.result.intended)
-        if self.any_of_us(told):
+        alarmed = bool(raised) and not (self.result.masked or self.result.intended)
+        if self.any_of_us(alarmed):
             self.result.step = number
             self.result.hazards = self._hazards()
             self.result.unrepeated = [flag_text(r) for r in self._looked_closer(state) or raised]

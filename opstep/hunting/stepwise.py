@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from opstep.runtime.interpreter import Context
 
 
-GROWTH = 100.0  # by which a param has grown that is told
+GROWTH = 100.0  # by which a param has grown that is reported
 
 
 class Diverged(OpstepError):
-    """A step gave a NaN or an infinity. `hunt` tells where it was born; named tensors are as they
+    """A step gave a NaN or an infinity. `hunt` says where it was born; named tensors are as they
     were before that step.
     """
 
     def __init__(self, hunt: Hunt):
-        told = headline(hunt.first) if hunt.first else ", ".join(hunt.unrepeated)
-        super().__init__(f"step {hunt.step} is bad: {told}")
+        summary = headline(hunt.first) if hunt.first else ", ".join(hunt.unrepeated)
+        super().__init__(f"step {hunt.step} is bad: {summary}")
         self.hunt = hunt
 
 
@@ -78,7 +78,7 @@ class StepwiseHunt:
             state = self._state(job)
             try:
                 bad = hunter.step(number, job, state, False, first=not self._begun)
-                signals.when = NEVER  # what is committed is told
+                signals.when = NEVER  # what is committed is reported
             except BaseException:
                 with Held():
                     state.put_back()

@@ -23,7 +23,7 @@ OP, CALL, RETURN = "op", "call", "return"  # kinds of points
 ROOT = "root"
 
 Location = tuple[float, ...]  # of a point in a run: places that come later are greater
-END: Location = (inf,)  # behind the last point of a run
+END: Location = (inf,)  # after the last point of a run
 
 
 class Node:
@@ -106,7 +106,7 @@ class Producer:
 
 class Point(NamedTuple):
     """`depth`: frames of the plan around it. `step`: of an op, else -1. `waits` and `records` are
-    the events on its stream before and behind the op.
+    the events on its stream before and after the op.
     """
 
     kind: str
@@ -133,7 +133,7 @@ class Points:
     Calls are inlined in a plan, so they are found from the frames of its steps. Points stand in the
     order of issue.
 
-    `entered[k]`: point k is the first of its frame's graph. `last_use`: the point behind which a
+    `entered[k]`: point k is the first of its frame's graph. `last_use`: the point after which a
     value of the plan is not read any more.
     """
 

@@ -1,4 +1,4 @@
-"""What was set by hand, and where: it holds there whatever else is changed, before it or behind.
+"""Values set by hand, and their places: they hold there whatever else is changed, before or after.
 
 A change belongs to a *location*: which plan, called from where, in which turn, and there a value,
 or the point that was next. What is run again passes the same locations, in the same order; so a
@@ -73,14 +73,14 @@ class Changes:
 
     def active_on(self, points: Any, value: int, location: Location) -> list[Change]:
         """Those of a value that hold, the wider ones first: what is set where a graph was called is
-        set behind what was set in it.
+        set after what was set in it.
         """
         found = [c for c in self._all if c.value == value and c.location == location]
         found = [c for c in found if c.points is points and c.position is not None]
         return sorted(found, key=lambda c: -inf if c.frames is None else -len(c.frames))
 
     def cut(self, when: int) -> None:
-        """What came behind a position is to come again."""
+        """What came after a position is to come again."""
         for change in self._all:
             if change.position is not None and change.position > when:
                 change.position = None
@@ -105,7 +105,7 @@ class Changes:
         return list(dict.fromkeys(change.name for _, change in undone))
 
     def forget(self, begin: int, location: Location) -> list[str]:
-        """Those of values from the position on where a step begins, of named tensors behind it, and
+        """Those of values from the position on where a step begins, of named tensors after it, and
         what is to come hold no longer; gives their names.
         """
 
@@ -121,7 +121,7 @@ class Changes:
         return list(dict.fromkeys(forgotten))
 
     def forget_before(self, base: int) -> None:
-        """Nobody goes back behind this position any more."""
+        """Nobody goes back before this position any more."""
         self._all = [c for c in self._all if c.position is None or c.position >= base]
 
     def affect(self, begin: int) -> bool:
@@ -144,7 +144,7 @@ class Changes:
 
 def definition_point(activation: Activation, value: int) -> float:
     """The point of an activation that gives it a value: -1 for what it was given; of control flow
-    its end, which is behind all that it calls.
+    its end, which is after all that it calls.
     """
     for k, point in enumerate(activation.points.points):
         step = activation.plan.steps[point.step] if point.step >= 0 else None
@@ -155,7 +155,7 @@ def definition_point(activation: Activation, value: int) -> float:
 
 def frames_of(activation: Activation, value: int, frame: int) -> frozenset[int] | None:
     """In which frames of a plan it is seen that a value is set in one of them; None for all. What a
-    call gave is set behind the call, what a graph was given is set in it.
+    call gave is set after the call, what a graph was given is set in it.
     """
     frames = activation.plan.frames
     steps = activation.plan.steps

@@ -1,4 +1,4 @@
-"""What stops a run at a point, or behind an op."""
+"""Checks whether a run stops at a point, or after an op."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENCE_S = 20.0
 
 class Problem(NamedTuple):
     """Why a run stopped. `kind`: nan, inf, uninitialised, assert, device, or error for the rest;
-    `node`: the result that shows it; `position`: the one behind the op.
+    `node`: the result that shows it; `position`: the one after the op.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class Checks:
 
     def at_point(self, forwards: bool = True, than: int | None = None) -> Stop | None:
         """The breakpoints on the point that is next. Of those on lines of Python the outermost
-        function's come first, on the way back the innermost's; `than`: only those that come behind
+        function's come first, on the way back the innermost's; `than`: only those that come after
         this level.
         """
         here = self.machine.history.next_point()
@@ -133,7 +133,7 @@ class Checks:
         return "", []
 
     def after_op(self) -> Stop | None:
-        """What the op that was just passed has brought about; scopes are those behind it."""
+        """What the op that was just passed has brought about; scopes are those after it."""
         machine = self.machine
         passed = machine.history.last_point()
         if passed is None:
@@ -155,7 +155,7 @@ class Checks:
         return Stop("data", thread=point.stream, hits=hits) if hits else None
 
     def _after_control(self, delivered: list[tuple[Activation, int]]) -> Stop | None:
-        """Data breakpoints on what control flow has given. (What is wrong with it was told where it
+        """Data breakpoints on what control flow has given. (A fault of its was reported where it
         was computed.)
         """
         if not delivered:

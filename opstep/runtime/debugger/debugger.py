@@ -277,7 +277,7 @@ class Debugger:
         return self._stopped(finished(moves(self)))
 
     def stop_for(self, problem: Problem, after_op: bool) -> Stop:
-        """Stops where it stands, for a problem that was found elsewhere; `after_op`: behind the op
+        """Stops where it stands, for a problem that was found elsewhere; `after_op`: after the op
         that was passed last, if it is that one's.
         """
         self.stop_point.after_op = after_op
@@ -285,7 +285,7 @@ class Debugger:
         return self._stopped(Stop("exception", problem.kind, thread, (), problem))
 
     def stand_at(self, problem: Problem) -> Stop:
-        """Goes back to behind the op that a problem is of. Raises `InputError`."""
+        """Goes back to after the op that a problem is of. Raises `InputError`."""
         history = self.machine.history
         if not history.base < problem.position <= history.frontier:
             raise InputError("the run has gone past it")
@@ -293,8 +293,8 @@ class Debugger:
         return self.stop_for(problem, after_op=True)
 
     def stand_behind(self, node: Node, problem: Callable[[int], Problem]) -> Stop:
-        """Goes back to behind the op that computed a value, for what is wrong with it: `problem` is
-        told the position. Raises `InputError` where that op is not known any more.
+        """Goes back to after the op that computed a value, for what is wrong with it: `problem` is
+        given the position. Raises `InputError` where that op is not known any more.
         """
         position = self.machine.history.behind(node)
         if position is None:
@@ -348,11 +348,11 @@ class Debugger:
         self, frame: Frame, name: str, array: np.ndarray, part: np.ndarray | None = None
     ) -> Node:
         """Gives a name another value, of its type. What depends on it is computed again, up to
-        where one stands (or behind it, where that does not come any more); nothing else is.
+        where one stands (or after it, where that does not come any more); nothing else is.
 
         `part`: which elements are given, as bools; the others stay what they are computed to be,
         also when something before is set. What was set before holds; what cannot (its loop ends
-        earlier now) is told by `on_output`. Raises `InputError`.
+        earlier now) is reported by `on_output`. Raises `InputError`.
         """
         old = frame.lookup(name)
         if old is None:
@@ -425,7 +425,7 @@ class Debugger:
                 return stop
 
     def _problem_here(self) -> Stop | None:
-        """Trouble that one stands behind, and that has not been told."""
+        """Trouble that one stands after, and that has not been reported."""
         watched = self.breakpoints.filters or self.breakpoints.data
         return self._runner.stop_after_op() if watched and not self.stop_point.after_op else None
 

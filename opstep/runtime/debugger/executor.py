@@ -96,7 +96,7 @@ class Executor:
         return [None if node is None else self.array(node) for node in nodes]
 
     def operands(self, producer: Producer) -> list[Any]:
-        """The arrays that an op took: None for one that is absent, also behind the last."""
+        """The arrays that an op took: None for one that is absent, also after the last."""
         found = self.arrays(producer.operands)
         return found + [None] * (len(producer.step.operand_types) - len(found))
 
@@ -296,7 +296,7 @@ class Executor:
             arena.claim(offset, node.type.nbytes, node)
 
     def wait(self, producer: Producer, stream: int) -> None:
-        """Behind an op: with ``sync=op`` the host waits, and what went wrong is that op's doing."""
+        """After an op: with ``sync=op`` the host waits, and what went wrong is that op's doing."""
         if self.policy.sync != "op":
             return
         for k, other in enumerate(self.streams):

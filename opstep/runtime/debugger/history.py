@@ -91,12 +91,12 @@ class TensorVersions:
         self.begin_step(position)
 
     def cut(self, position: int) -> None:
-        """Forgets those from behind a position."""
+        """Forgets those from after a position."""
         for name, versions in self._versions.items():
             self._versions[name] = [v for v in versions if v[0] <= position] or versions[:1]
 
     def forget_before(self, position: int) -> list[Node]:
-        """Nobody goes back behind a position any more. Gives the oldest of each that is left."""
+        """Nobody goes back before a position any more. Gives the oldest of each that is left."""
         for name, versions in self._versions.items():
             old = [v for v in versions if v[0] <= position]
             self._versions[name] = old[-1:] + [v for v in versions if v[0] > position]
@@ -138,7 +138,9 @@ class History:
         self.memo: dict[tuple, tuple[Node, ...]] = {}  # what was cut off: op, operands -> results
         self.at: Activation | None = None
         self.pc = 0
-        self.on_cut: Callable[[int], object] = lambda position: None  # told before it is forgotten
+        self.on_cut: Callable[[int], object] = lambda position: (
+            None
+        )  # called before what came after it is forgotten
         self._delivered: dict[int, list[tuple[Activation, int]]] = {}
 
     # --- where it stands ---
@@ -158,7 +160,7 @@ class History:
         return self.at, self.at.points[self.pc]
 
     def behind(self, node: Node) -> int | None:
-        """The position behind the op that computed a value; None where that is forgotten."""
+        """The position after the op that computed a value; None where that is forgotten."""
         activation, value = node.home or (None, -1)
         found = activation.env.get(value) if activation is not None else None
         if found is None or found[1] is not node or found[0] <= self.base:
@@ -187,7 +189,7 @@ class History:
         return self.named.at(name, self.cursor if position is None else position)
 
     def updated_at(self, name: str, node: Node) -> Location | None:
-        """Behind which update a named tensor has had a version; () for what the run began with,
+        """After which update a named tensor has had a version; () for what the run began with,
         None where that is forgotten.
         """
         at = next((p for p, version in self.named.of(name) if version is node), 0)
@@ -220,7 +222,7 @@ class History:
         return True
 
     def cut(self, position: int | None = None) -> None:
-        """Forgets what came behind a position; it may be taken from again."""
+        """Forgets what came after a position; it may be taken from again."""
         when = self.cursor if position is None else position
         self.on_cut(when)
         if when >= self.frontier:
@@ -285,7 +287,7 @@ class History:
         return self.code_of(self.named.at(RUN_STATUS, self.frontier))
 
     def failed_at(self) -> int:
-        """The position behind the assert of this step that failed first; 0 where none has."""
+        """The position after the assert of this step that failed first; 0 where none has."""
         versions = self.named.of(RUN_STATUS)
         return next((p for p, status in versions if self.code_of(status)), 0)
 
@@ -394,7 +396,7 @@ class History:
                 self.memo[activation.points.key(step), producer.sources] = producer.results
 
     def _restore(self, activation: Activation, when: int) -> None:
-        """Undoes what was set behind a position."""
+        """Undoes what was set after a position."""
         for value, changes in list(activation.replaced.items()):
             later = [c for c in changes if c[0] > when]
             if later and value in activation.env:

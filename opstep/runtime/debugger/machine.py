@@ -184,7 +184,7 @@ class Machine(Generic[H]):
     # --- changing the past ---
 
     def cut(self, position: int | None = None) -> None:
-        """Forgets what came behind a position, by default the cursor."""
+        """Forgets what came after a position, by default the cursor."""
         self._begun = None
         self.history.cut(position)
 

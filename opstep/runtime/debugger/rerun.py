@@ -3,8 +3,9 @@
 Kernels carry NaNs as the arithmetic does, so they say by themselves which elements come from which;
 no op need declare it. A bad element is the op's own where nothing that it is computed from has the
 same: a NaN of operands without NaN, an infinity of finite ones. So it stays as it is when what is
-bad in the operands is replaced; and where that alone does not tell (a norm of a row that is one
-value all over), it is no NaN when NaNs stand in the same places among values that make none.
+bad in the operands is replaced. That alone does not decide it for such as a norm of a row that is
+one value all over; there it is no NaN when NaNs stand in the same places among values that make
+none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Test = Callable[[Any], Any]
 Rerun = Callable[[Mapping[int, np.ndarray]], Sequence[np.ndarray]]
 """The results of an op with some operands, by their index, replaced: same shape, same dtype."""
 
-MOST_INDICES = 8  # told of elements that were not written
+MOST_INDICES = 8  # shown of elements that were not written
 JUNK = 0xFF  # in each byte of working memory: a NaN of any float
 
 SUBSTITUTES = (0.5, 2.0)  # what is put in place of bad elements: most functions are defined at one

@@ -27,7 +27,7 @@ Arrived = Callable[[tuple[Activation, Point]], bool]
 
 UNSEEN = True
 Moves = Generator[Waiting | bool | None, None, Stop]
-"""What a command does: yields behind each point, `UNSEEN` before it is looked at whether that stops
+"""What a command does: yields after each point, `UNSEEN` before it is looked at whether that stops
 it, or where it waits for another rank, which may go on in between; gives why it stopped.
 """
 
@@ -204,7 +204,7 @@ class Runner:
         return begins and not self.breakpoints.armed and not activation.points.calls
 
     def full_speed(self) -> Stop | None:
-        """As many steps as can be; None where none can, or to go on from behind them."""
+        """As many steps as can be; None where none can, or to go on from after them."""
         machine, history = self.machine, self.machine.history
         here = history.next_point()
         if self.stop_point.after_op or here is None or history.cursor != history.frontier:
@@ -235,7 +235,7 @@ class Runner:
         return Stop(reason, text, self.stop_point.stream())
 
     def stop_after_op(self) -> Stop | None:
-        """A stop behind the op that was just passed; one stands behind it then."""
+        """A stop after the op that was just passed; one stands after it then."""
         self.stop_point.after_op = True
         stop = self.checks.after_op()
         self.stop_point.after_op = stop is not None

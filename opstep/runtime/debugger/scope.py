@@ -34,7 +34,7 @@ class Handle:
     def __init__(self, executor: Executor, node: Node):
         self.executor = executor
         self.node = node
-        self.whose = ""  # behind its type: " on rank 1"
+        self.whose = ""  # after its type: " on rank 1"
 
     @property
     def type(self) -> TensorType:
@@ -105,7 +105,7 @@ class Whole:
 
     @property
     def whose(self) -> str:
-        """Behind its type."""
+        """After its type."""
         return f" over {' and '.join(self.shard.group.axes)}"
 
     def array(self) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""What lies behind a NaN or an infinity: an integer that wrapped, an index that names nothing, a
-number that was rounded to 0.
+"""The first loss that led to a NaN or an infinity: an integer that wrapped, an index that names
+nothing, a number that was rounded to 0.
 
 From the elements that made a result bad the way back is followed, element by element, through the
-ops that gave them, to the first that lost something without a sign. Where an element comes from
-its op's declaration says; nothing is looked at but what a bad element is computed from.
+ops that gave them, to the first that lost something without a sign. An op's declaration says where
+an element comes from; nothing is looked at but what a bad element is computed from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is told of NaNs and infinities: where they were born, and their way. Plain values, which the
+"""Findings on NaNs and infinities: where they were born, and their way. Plain values, which the
 hunt, the debuggers and the workspace read.
 """
 
@@ -22,7 +22,7 @@ from opstep.runtime.statistics import Statistics
 
 ORIGIN, MASKED, UNINITIALISED, INTENDED = "origin", "masked", "uninitialised", "intended"
 PROPAGATED, GIVEN = "propagated", "given"
-MOST_CALLS = 8  # told of a way of calls
+MOST_CALLS = 8  # shown of a way of calls
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Link:
 
 @dataclass(frozen=True)
 class PriorLoss(Link):
-    """What lies behind a finding: an element that was lost without a sign, and how."""
+    """The cause before a finding: an element that was lost without a sign, and how."""
 
     place: tuple[int, ...] = ()
     number: float = 0.0

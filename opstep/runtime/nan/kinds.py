@@ -17,7 +17,7 @@ from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.statistics import Statistics
 
 KINDS = ("nan", "inf")
-SILENT = ("overflow", "underflow", "index")  # no flag tells of them: each step is replayed
+SILENT = ("overflow", "underflow", "index")  # no flag shows them: each step is replayed
 FIGURES = (
     "absmax", "min", "max", "mean", "std", "l2", "count", "nan", "posinf", "neginf", "zero",
     "subnormal", "finite",

@@ -1,7 +1,7 @@
 """Collectives in a replay that all ranks make together: what was bad on the others.
 
 Where a NaN comes from is asked by running ops again, and a collective cannot be: the others are
-elsewhere. So ranks tell each other once, behind each collective, which elements of its operand were
+elsewhere. So ranks send each other once, after each collective, which elements of its operand were
 bad. From then on it is computed here, with what makes no difference in place of what others had.
 """
 
@@ -20,7 +20,7 @@ from opstep.runtime.nan.silent import SilentLoss
 def came_over(
     executor: Executor, producer: Producer
 ) -> tuple[list[tuple[int, np.ndarray]], np.ndarray]:
-    """Ranks tell each other what was bad. Gives those that bad elements of the result came from,
+    """Ranks send each other what was bad. Gives those that bad elements of the result came from,
     and which: not those that this rank had itself; and the elements that no rank brought, which are
     the collective's own. All ranks of the group call this.
     """
@@ -37,8 +37,8 @@ def came_over(
     if "source" in attrs:
         odd = np.asarray(nan | inf)
         return [(members[attrs["source"]], odd)] if odd.any() else [], none
-    told = np.where(np.isnan(array), 2, np.isinf(array)).astype(np.uint8)
-    known = connected().ranks(over).gather(told)
+    sent = np.where(np.isnan(array), 2, np.isinf(array)).astype(np.uint8)
+    known = connected().ranks(over).gather(sent)
     index = over.index(connected().rank)
     if "reduction" in attrs:
         attrs["reduction"] = "max"

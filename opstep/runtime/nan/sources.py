@@ -1,7 +1,7 @@
 """From which bad elements of its operands the bad elements of an op's result come.
 
 What only moves elements is asked where they were. Of any other op some elements of an operand are
-marked one by one, and how a mark spreads tells the axes that run along with the result's: so of all
+marked one by one, and how a mark spreads shows the axes that run along with the result's: so of all
 elements at once. Where they do not run along (windows, scatters), and where they are few, they are
 halved until it is known which of them count; what would take too long is taken to count.
 """
@@ -32,9 +32,9 @@ ITSELF, CAUSED = (
     1,
     2,
 )  # why an element counts: what it is arrives, or it made another kind that does
-FEW = 4  # elements that are told apart one by one before anything is learnt of the op
+FEW = 4  # elements that are tried one by one before anything is learnt of the op
 MARKED = 8  # elements that are marked to learn how an op spreads them
-RUNS = 96  # of an op, to tell the elements of one operand apart; fewer of a large one
+RUNS = 96  # of an op, to try the elements of one operand; fewer of a large one
 WORK = 1 << 31  # arithmetic operations of them together
 
 Masks = dict[int, np.ndarray]  # by operand, of ITSELF and CAUSED
@@ -104,7 +104,7 @@ class _Result:
             if not requested.any():
                 break
             others = {i: replaced(self.operands[i], m, value) for i, m in odd.items()}
-            # what stays bad without all of them tells nothing of one
+            # what stays bad without all of them says nothing of one
             requested = np.where(test(self.again(others)[self.k]), 0, requested)
             for j, mask in parts:
                 alone = self._alone(j, odd[j], value, others, test)

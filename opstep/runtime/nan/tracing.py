@@ -2,7 +2,7 @@
 born, which way it went, and whether it came out.
 
 A *root* is a result with elements that were born in its op, a result that its op did not write, or
-a value from outside. What becomes of its elements, and of no others, is told by `reach`.
+a value from outside. What becomes of its elements, and of no others, `reach` says.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from opstep.runtime.plan.internal import assert_
 from opstep.runtime.transforms.composite import Composite
 
 MOST_LINKS = 8  # of those that took in what does not come out
-FATES = 16  # roots that do not come out whose fate is told
-SEARCHES = 16  # findings that something is looked for behind
+FATES = 16  # roots that do not come out whose fate is reported
+SEARCHES = 16  # findings for which an earlier loss is looked for
 WALKS = 6  # findings whose rows of the batch are looked for
 
 
 class _Root(NamedTuple):
     """`own`: the elements that began here. `origin`: what they are that came from outside. `meant`:
-    why they may be meant, "" where they are not. `loss`: what no NaN tells of.
+    why they may be meant, "" where they are not. `loss`: one that no NaN shows.
     """
 
     node: Node
@@ -198,8 +198,8 @@ class Trace:
                 self._root(_Root(node, mask, now, meant=why))
 
     def _silent_losses(self, producer: Producer, node: Node) -> list[np.ndarray]:
-        """What no NaN tells of, and expressions that hold. Gives the masks of elements that this
-        says enough about.
+        """Losses that no NaN shows, and expressions that hold. Gives the masks of elements of which
+        these say enough.
         """
         executor, now = self.machine.executor, self.machine.history.frontier
         found = []

@@ -30,8 +30,8 @@ from opstep.runtime.nan.silent import SilentLoss
 from opstep.runtime.plan.plan import Step
 
 EXPLAINED = 64  # of those that are its own, how many are explained
-MOST_ELEMENTS = 8  # of those, how many are told
-BLAMED = 3  # elements of an operand that are told, largest first
+MOST_ELEMENTS = 8  # of those, how many are shown
+BLAMED = 3  # elements of an operand that are shown, largest first
 COMPUTED = 1 << 22  # elements of operands up to which one element is computed again
 
 LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
@@ -198,7 +198,7 @@ class _Judge:
         return found
 
     def element_at(self, place: tuple[int, ...], text: str) -> Element:
-        """An element that is no NaN, and why it is told."""
+        """An element that is no NaN, and why it is reported."""
         site, regions, parts = self._located(place)
         blamed = self._blamed(regions, parts, broken(self.step, site, parts)[1], place)
         result, exact = self.results[self.k], None
