@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from opstep.hunting.report import Hunt, headline, infinity_text
-from opstep.runtime.nan.advice import advice
-from opstep.runtime.nan.findings import Finding, Link, PriorLoss, Where
+from opstep.runtime.nan.findings import Finding, Link, PriorLoss, Where, advice
 from opstep.runtime.nan.verdict import Element
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.wording import Argument, Words, in_python
-from opstep.runtime.nan.advice import advice
 from opstep.runtime.nan.batch import TOLD, BatchRows
-from opstep.runtime.nan.findings import Finding, Link, Operand, PriorLoss, Where
+from opstep.runtime.nan.findings import Finding, Link, Operand, PriorLoss, Where, advice
 from opstep.runtime.nan.verdict import Element, Verdict
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -
 
 def _before(session: Session, producer: Producer, verdict: Verdict) -> dict[str, Any]:
     """Losses without a sign on the way to elements that were born bad."""
-    from opstep.runtime.nan.causes import cause_of
+    from opstep.runtime.nan.dataflow import cause_of
 
     found = cause_of(session.debugger.machine.executor, producer, verdict.elements)
     made = None if found is None else producer_of(found.node)
@@ -75,8 +75,8 @@ def _before(session: Session, producer: Producer, verdict: Verdict) -> dict[str,
 
 
 def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
-    from opstep.runtime.nan.advice import advice
     from opstep.runtime.nan.backtrace import operand_name
+    from opstep.runtime.nan.findings import advice
 
     elements = [
         {

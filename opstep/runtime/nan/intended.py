@@ -18,8 +18,8 @@ from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.rerun import SUBSTITUTES, odd_elements, replaced, rerun_of
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.nan.arithmetic import INF_MINUS_INF, ZERO_TIMES
+from opstep.runtime.nan.dataflow import Edge, Reach
 from opstep.runtime.nan.kinds import Roles
-from opstep.runtime.nan.reach import Edge, Reach
 from opstep.runtime.nan.sources import ITSELF
 
 # Why infinities may be meant: the text writes them; an input or a param is -inf in places, as masks

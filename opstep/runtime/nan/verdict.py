@@ -143,7 +143,7 @@ def parts_of(site: Site, regions: Regions) -> list[Any]:
     """These parts of the operands, floats in f64."""
     parts = []
     for a, region in zip(site.operands, regions, strict=True):
-        part = None if a is None or region is None else a[tuple(region)]
+        part: Any = None if a is None or region is None else a[tuple(region)]
         parts.append(part.astype(np.float64) if is_float(part) else part)
     return parts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from opstep.runtime.nan.advice import advice
+from opstep.runtime.nan.findings import advice
 from opstep.runtime.nan.verdict import Element
 
 

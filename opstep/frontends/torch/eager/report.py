@@ -12,7 +12,7 @@ from opstep.frontends.torch.eager.ops import LIFTS, plain_name
 from opstep.frontends.torch.sources import Frame
 from opstep.hunting.records import finding_record
 from opstep.hunting.report import WORDS, equation, is_literal, operand_text, verdict_lines
-from opstep.runtime.nan.advice import advice
+from opstep.runtime.nan.findings import advice
 
 PHASES = {"backward": "in the backward", "update": "in the optimizer's step"}
 
