@@ -303,13 +303,11 @@ CONVOLUTION = Faults(
 # --- rows that are exponentiated, normalised ------------------------------------------------------
 
 
-def _all_below(x, *_) -> bool:
-    return x.size > 0 and bool((x == -np.inf).all())
-
-
 SOFTMAX = Faults(
     along_axis,
-    Rule("all elements of the row are -inf", _all_below),
+    Rule(
+        "all elements of the row are -inf", lambda x, *_: x.size > 0 and bool((x == -np.inf).all())
+    ),
     Rule("+inf in the row: inf - inf", lambda x, *_: x == np.inf),
 )
 SOFTMAX_GRAD = Faults(
@@ -340,12 +338,8 @@ LABELLED = Faults(
 )
 
 
-def _no_spread(x, *others, shape, epsilon) -> bool:
+def _no_spread(x, *_, epsilon, **__) -> bool:
     return epsilon == 0 and bool((x == x.reshape(-1)[0]).all())
-
-
-def _no_size(x, *others, shape, epsilon) -> bool:
-    return epsilon == 0 and not bool(x.any())
 
 
 LAYER_NORM = Faults(
@@ -355,31 +349,29 @@ LAYER_NORM = Faults(
 )
 RMS_NORM = Faults(
     trailing,
-    Rule("0 / 0: the row is 0, and epsilon is 0", _no_size),
+    Rule(
+        "0 / 0: the row is 0, and epsilon is 0",
+        lambda x, *_, epsilon, **__: epsilon == 0 and not x.any(),
+    ),
     Rule("an infinity in the row: inf / inf", lambda x, *_, **__: infinite(x)),
 )
 
 
-def _below(x, scale, bias, mean, var, *, epsilon) -> tuple:
-    return None, None, None, None, var + epsilon < 0
-
-
-def _nothing(x, scale, bias, mean, var, *, epsilon) -> tuple:
-    return None, None, None, None, var + epsilon == 0
-
-
 BATCH_NORM = Faults(
     per_channel,
-    Rule("square root of a negative variance", _below),
-    Rule("division by a variance of 0", _nothing),
+    Rule(
+        "square root of a negative variance",
+        lambda x, s, b, mean, var, *, epsilon: (*[None] * 4, var + epsilon < 0),
+    ),
+    Rule(
+        "division by a variance of 0",
+        lambda x, s, b, mean, var, *, epsilon: (*[None] * 4, var + epsilon == 0),
+    ),
     Rule("inf - inf", lambda x, s, b, mean, *_, **__: infinite(x) & bool(infinite(mean).any())),
 )
 BATCH_NORM_TRAIN = Faults(
     whole_channel,
-    Rule(
-        "0 / 0: the channel has no spread, and epsilon is 0",
-        lambda x, *_, epsilon, **__: epsilon == 0 and bool((x == x.reshape(-1)[0]).all()),
-    ),
+    Rule("0 / 0: the channel has no spread, and epsilon is 0", _no_spread),
     Rule("an infinity in the channel: inf - inf", lambda x, *_, **__: infinite(x)),
 )
 

@@ -18,8 +18,8 @@ from opstep.runtime.ir.places import phase_of, place_of
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan.batch import BatchRows
+from opstep.runtime.nan.composites import Overflow
 from opstep.runtime.nan.verdict import Element, Verdict
-from opstep.runtime.nan.within import Overflow
 from opstep.runtime.statistics import Statistics
 
 ORIGIN, MASKED, UNINITIALISED, INTENDED = "origin", "masked", "uninitialised", "intended"

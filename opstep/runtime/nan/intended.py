@@ -84,7 +84,10 @@ class Ways(NamedTuple):
         edges = list(self._followed(root))
         if np.isnan(self.executor.array(root)[own]).any():
             return not all(_moves(edge.target) for _, edge in edges)
-        if meant == ABOVE and self._makes_nans(root):
+        made = self.reach.edges.get(id(root), ())
+        if meant == ABOVE and any(
+            not e.bits & ITSELF and e.own for e in made
+        ):  # NaNs, of infinities
             return True
         if {id(root), *(id(edge.target) for _, edge in edges)} & set(self.params):
             return True
@@ -118,9 +121,6 @@ class Ways(NamedTuple):
                     ways[id(edge.target)] = further
                     todo.append(further)
         return []
-
-    def _makes_nans(self, root: Node) -> bool:
-        return any(not e.bits & ITSELF and e.own for e in self.reach.edges.get(id(root), ()))
 
     def _loses(self, operand: Node, result: Node) -> bool:
         """Whether a result is the sum, or the product, of infinities with finite numbers."""

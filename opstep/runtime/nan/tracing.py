@@ -21,6 +21,8 @@ from opstep.runtime.debugger.scope import Handle
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.nan.batch import BatchRows, rows_of
+from opstep.runtime.nan.collectives import came_over, lost_over_ranks
+from opstep.runtime.nan.composites import Overflow, Within
 from opstep.runtime.nan.dataflow import Reach, cause_of, ends_of, fate
 from opstep.runtime.nan.findings import (
     INTENDED,
@@ -38,11 +40,9 @@ from opstep.runtime.nan.findings import (
 )
 from opstep.runtime.nan.intended import ABOVE, WRITTEN, Ways, meaning_of, of_infinities
 from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria
-from opstep.runtime.nan.over_ranks import came_over, lost_over_ranks
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
 from opstep.runtime.nan.verdict import Verdict, given_verdict, judge, loss_verdict
-from opstep.runtime.nan.within import Overflow, Within
 from opstep.runtime.plan.control import control_of
 from opstep.runtime.plan.internal import assert_
 from opstep.runtime.transforms.composite import Composite
