@@ -171,24 +171,14 @@ class Hunter:
             state = SavedState(self.program, self.device, job.context)
             number = 0
             while True:
-                try:
-                    bad = self.step(number, job, state, at_once, number == 0)
-                    signals.when = NEVER  # what is committed is reported
-                except BaseException:
-                    with Held():
-                        state.put_back()
-                    raise
-                if bad:
+                if self.step(number, job, state, signals, at_once, number == 0):
                     if recording is not None:  # what is recorded of it is what one wants to see
                         with suppress(OpstepError):  # a failed assert
                             job.step_done()
                         if job.context.recorder is not None:
                             job.context.recorder.undone()
                     return self.result
-                job.step_done()
-                self.result.steps += 1
-                job.notify(on_step, signals)
-                signals.let_go()
+                self.commit(job, on_step, signals)
                 number += 1
                 inputs = next(batches, None)
                 if inputs is None:
@@ -227,9 +217,28 @@ class Hunter:
         self.plans = 1
 
     def step(
-        self, number: int, job: Any, state: SavedState, flagged: bool, first: bool = False
+        self, number: int, job: Any, state: SavedState, signals: Held, flagged: bool, first: bool
     ) -> bool:
-        """Runs a step at full speed; whether it is bad, which may be known already."""
+        """Runs a step at full speed; whether it is bad, which may be known already. Where it ends
+        with an exception, it has not been.
+        """
+        try:
+            bad = self._run(number, job, state, flagged, first)
+            signals.when = NEVER  # what is committed is reported
+            return bad
+        except BaseException:
+            with Held():
+                state.put_back()
+            raise
+
+    def commit(self, job: Any, on_step: Callable[[], Any] | None, signals: Held) -> None:
+        """A step was good."""
+        job.step_done()
+        self.result.steps += 1
+        job.notify(on_step, signals)
+        signals.let_go()
+
+    def _run(self, number: int, job: Any, state: SavedState, flagged: bool, first: bool) -> bool:
         state.save()
         try:
             drive(job.context.run(job.binding))

@@ -13,7 +13,7 @@ from opstep.api.results import Result
 from opstep.api.settings import RunSettings
 from opstep.hunting.report import Hunt, headline
 from opstep.hunting.search import Hunter, SavedState
-from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
+from opstep.runtime.interrupts import AT_ONCE, Held
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.nan.kinds import KINDS, Criteria
 
@@ -76,20 +76,11 @@ class StepwiseHunt:
             ) as job,
         ):
             state = self._state(job)
-            try:
-                bad = hunter.step(number, job, state, False, first=not self._begun)
-                signals.when = NEVER  # what is committed is reported
-            except BaseException:
-                with Held():
-                    state.put_back()
-                raise
+            bad = hunter.step(number, job, state, signals, False, first=not self._begun)
             self._begun = True
             if bad:
                 raise self._diverged()
-            job.step_done()
-            hunter.result.steps += 1
-            job.notify(on_step, signals)
-            signals.let_go()
+            hunter.commit(job, on_step, signals)
             return job.result()
 
     def _diverged(self) -> Diverged:

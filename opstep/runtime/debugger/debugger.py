@@ -365,10 +365,10 @@ class Debugger:
         array = np.array(array, old.type.dtype.numpy)
         value = frame.value(name)
         if value is None:
-            machine.set_named(name, array, part)
+            history.set_named(name, array, part)
         else:
             frame.check_settable(name)
-            machine.set(frame.activation, value, frame.frame, name, array, part)
+            history.set(frame.activation, value, frame.frame, name, array, part)
             if others := frame.namesakes(name):
                 self._output(f"{', '.join(others)} and {name} are one value: both are set", frame)
         self._goto.found.clear()

@@ -180,13 +180,8 @@ class Executor:
         """
         nodes = self._results(producer, names)
         self.settle()
-        self._assign_memory(nodes, slots)
-        scratch, kept = self._workspace(producer, slots, own=True)
-        self._fill(producer, nodes, 0)
-        bound = self.bound(producer, nodes, scratch)
+        bound, kept = self._prepared(producer, nodes, 0, slots, own=True)
         self.computed += 1
-        if slots is not None:
-            self._claim(producer, nodes, slots)
         self.streams[0].synchronize()
         return bound, kept
 
@@ -213,18 +208,25 @@ class Executor:
         if isinstance(producer, MetProducer):
             self._met(producer, nodes, slots)
             return
-        self._assign_memory(nodes, slots)
-        scratch, kept = self._workspace(producer, slots)
-        bound = self.bound(producer, nodes, scratch)
-        self._fill(producer, nodes, stream)
+        bound, kept = self._prepared(producer, nodes, stream, slots)
         if bound:
             self.streams[stream].submit(self.device.capture(bound))
             self.computed += 1
-        if slots is not None:
-            self._claim(producer, nodes, slots)
         self.wait(producer, stream)
         if self.policy.sync != "op":
             self._busy.append((bound, kept, producer))
+
+    def _prepared(
+        self, producer: Producer, nodes, stream: int, slots, own: bool = False
+    ) -> tuple[list[Any], Memory | None]:
+        """An op's launches over memory that results have now, and its own working memory."""
+        self._assign_memory(nodes, slots)
+        scratch, kept = self._workspace(producer, slots, own)
+        bound = self.bound(producer, nodes, scratch)
+        self._fill(producer, nodes, stream)
+        if slots is not None:
+            self._claim(producer, nodes, slots)
+        return bound, kept
 
     def _met(self, producer: MetProducer, nodes: Sequence[Node], slots) -> None:
         """What a collective gives this rank."""

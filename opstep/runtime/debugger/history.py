@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -117,6 +117,15 @@ class TensorVersions:
         return bool(dropped)
 
 
+class Begun(NamedTuple):
+    """An op of which some launches are done."""
+
+    producer: Producer
+    launches: list[Any]
+    memory: Any  # that they work in
+    done: int
+
+
 class History:
     """Of one run. `at` and `pc` say which point is run next at the frontier; `at` is None when all
     is done. `named`: the versions of named tensors; `changes`: what was set by hand; `on_lost` is
@@ -131,6 +140,7 @@ class History:
         self.named = named
         self.changes = Changes()
         self.on_lost = on_lost
+        self.begun: Begun | None = None  # of the op that is next
         self.base = 0  # positions that were forgotten
         self.log: list[tuple[Activation, int]] = []
         self.cursor = 0
@@ -224,6 +234,7 @@ class History:
     def cut(self, position: int | None = None) -> None:
         """Forgets what came after a position; it may be taken from again."""
         when = self.cursor if position is None else position
+        self.begun = None  # its operands may become others
         self.on_cut(when)
         if when >= self.frontier:
             self.cursor = when
@@ -255,6 +266,7 @@ class History:
     def clear(self) -> None:
         """Others have run meanwhile: nothing before this is known here."""
         self.base = self.cursor = self.frontier
+        self.begun = None
         self.forget_log()
         self.memo.clear()
         self.changes.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from opstep.runtime.debugger.activation import (
     Producer,
 )
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.history import History, TensorSource, TensorVersions
+from opstep.runtime.debugger.history import Begun, History, TensorSource, TensorVersions
 from opstep.runtime.debugger.meeting import Door, Waiting
 from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.ranks import is_joined
@@ -58,15 +58,6 @@ class Skipped(OpstepError):
     def __init__(self, name: str):
         super().__init__(f"{name} has no value: its op was jumped over")
         self.name = name
-
-
-class _Begun(NamedTuple):
-    """An op of which some launches are done."""
-
-    producer: Producer
-    launches: list[Any]
-    memory: Any  # that they work in
-    done: int
 
 
 class Machine(Generic[H]):
@@ -103,7 +94,6 @@ class Machine(Generic[H]):
         named = TensorVersions(self.host, self.executor)
         self.history = History(self.executor, named, self._on_lost)
         self.memo_hits = self.memo_lookups = 0
-        self._begun: _Begun | None = None
         if self.door is not None:
             self.history.on_cut = self.door.cut
         self.inputs = tuple(self.executor.new_node(t, a, n) for t, a, n in self._arrays)
@@ -152,11 +142,11 @@ class Machine(Generic[H]):
         history = self.history
         here = history.next_point()
         if history.cursor == history.frontier and here is not None and here[1].kind == OP:
-            self._begun = self._begun or self._begin(*here)
-            if self._begun is not None and self._begun.done + 1 < len(self._begun.launches):
-                producer, launches, memory, done = self._begun
+            history.begun = history.begun or self._begin(*here)
+            if history.begun is not None and history.begun.done + 1 < len(history.begun.launches):
+                producer, launches, memory, done = history.begun
                 self.executor.launch(producer, launches[done])
-                self._begun = _Begun(producer, launches, memory, done + 1)
+                history.begun = Begun(producer, launches, memory, done + 1)
                 return done + 1, len(launches)
         self.forward()
         return None
@@ -165,7 +155,7 @@ class Machine(Generic[H]):
         """On to another point of the activation under the cursor, without what lies between.
         Raises `Skipped` where an operand of its op has no value.
         """
-        self.cut()
+        self.history.cut()
         self.executor.settle()  # what is left out records no event that others wait for
         activation = self.history.at
         assert activation is not None
@@ -183,27 +173,8 @@ class Machine(Generic[H]):
 
     # --- changing the past ---
 
-    def cut(self, position: int | None = None) -> None:
-        """Forgets what came after a position, by default the cursor."""
-        self._begun = None
-        self.history.cut(position)
-
-    def set(
-        self, activation: Activation, value: int, frame: int, name: str, array: np.ndarray,
-        part: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        """See `History.set`."""
-        self._begun = None
-        self.history.set(activation, value, frame, name, array, part)
-
-    def set_named(self, name: str, array: np.ndarray, part: np.ndarray | None = None) -> None:
-        """See `History.set_named`."""
-        self._begun = None
-        self.history.set_named(name, array, part)
-
     def begin_anew(self, step: int) -> None:
         """From this step on; steps before were run elsewhere, or are to be forgotten."""
-        self._begun = None
         self.history.clear()
         if step < self.steps:
             self._begin_step(step)
@@ -228,7 +199,7 @@ class Machine(Generic[H]):
         location = activation.location(0)
         # a named tensor set at the very begin stays
         dropped = history.changes.forget(begin, location)
-        self.cut(begin)
+        history.cut(begin)
         if self._names_dropped:  # what came before cannot be looked at as it was
             history.forget_log()
             self._names_dropped = False
@@ -331,11 +302,11 @@ class Machine(Generic[H]):
             if found is not None:
                 self.memo_hits += 1
                 return found
-        if self._begun is not None:
-            producer, launches, _, done = self._begun
+        if self.history.begun is not None:
+            producer, launches, _, done = self.history.begun
             for one in launches[done:]:
                 self.executor.launch(producer, one)
-            self._begun = None
+            self.history.begun = None
         else:
             producer = met or Producer(plan, step, operands)
             names = [plan.values[v].name for v in step.results]
@@ -381,7 +352,7 @@ class Machine(Generic[H]):
         self.executor.settle()
         return producer.results[0]
 
-    def _begin(self, activation: Activation, point: Point) -> _Begun | None:
+    def _begin(self, activation: Activation, point: Point) -> Begun | None:
         """An op whose launches are run one at a time; None where there is only one."""
         plan, step = activation.plan, activation.plan.steps[point.step]
         if step.op.traits.host or step.op.family == "internal" or len(step.launches or ()) < 2:
@@ -392,7 +363,7 @@ class Machine(Generic[H]):
         producer = Producer(plan, step, operands)
         names = [plan.values[v].name for v in step.results]
         slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
-        return _Begun(producer, *self.executor.begin(producer, names, slots), 0)
+        return Begun(producer, *self.executor.begin(producer, names, slots), 0)
 
     def operands(self, activation: Activation, step: Step) -> Operands:
         """What a step takes. Raises `Skipped`."""

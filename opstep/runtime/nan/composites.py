@@ -140,7 +140,7 @@ def _poisoned(machine: Machine) -> Overflow | None:
             if born.any():
                 first = first or _overflow_of(executor, made, node)
                 poison = np.where(born, np.nan, array)
-                machine.set(activation, value, point.frame, node.name, poison)
+                machine.history.set(activation, value, point.frame, node.name, poison)
     return first
 
 

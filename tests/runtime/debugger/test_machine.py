@@ -119,7 +119,7 @@ def test_random_graphs(seed):
         else:
             assert debugger.position > before or stop.reason == "end"
         if random.random() < 0.1:
-            debugger.machine.cut()
+            debugger.machine.history.cut()
     while stop.reason != "end":
         stop = debugger.go("in")
     machine = debugger.machine  # a name may be returned twice
@@ -146,7 +146,7 @@ def test_the_oldest_points_are_forgotten(policy, monkeypatch):
     for activation, _ in machine.history.log:
         for _, node in activation.env.values():
             machine.executor.array(node)
-    machine.cut()
+    machine.history.cut()
     assert debugger.go("continue").reason == "end"
     assert bits(debugger.result().values()) == wanted
 

@@ -144,7 +144,7 @@ class World:
                 machine = self.machines[other]
                 cursor = machine.history.cursor
                 if other != rank and at < machine.history.frontier:
-                    machine.cut(at)
+                    machine.history.cut(at)
                     machine.history.cursor = min(cursor, at)
         finally:
             self._cutting = False
