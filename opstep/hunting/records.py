@@ -1,4 +1,4 @@
-"""What a hunt found, as plain data."""
+"""The findings of a hunt as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hunt found, in words and as plain data."""
+"""The findings of a hunt, and the report of them in words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORDS = {"nan": "NaN", "inf": "infinity"}
 
 @dataclass(repr=False)
 class Hunt:
-    """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
+    """The outcome of a hunt. `step`: the bad one, None where no NaN or infinity came out of any.
 
     `findings`: origins and elements never written; `masked`: roots that no output shows;
     `intended`: infinities that the program writes or is given and that do no harm, those with a
@@ -307,7 +307,7 @@ def _source(finding: Finding, before: Sequence[Finding]) -> Finding | None:
 
 
 def _advice(finding: Finding) -> str:
-    """What helps against the rule that most elements broke."""
+    """Advice against the rule that most elements broke."""
     if finding.verdict is None or not finding.verdict.rules or finding.given:
         return ""
     backward = finding.where.backward if finding.where else ""

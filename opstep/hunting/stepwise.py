@@ -84,7 +84,7 @@ class StepwiseHunt:
             return job.result()
 
     def _diverged(self) -> Diverged:
-        """What was found, with the params that had grown until then."""
+        """The outcome, with the params that had grown until then."""
         now, found = self._magnitudes(), self.hunter.result
         grown = [(n, a, now[n]) for n, a in self._began_with.items() if a and now[n] > GROWTH * a]
         found.grown = tuple(sorted(grown, key=lambda one: one[1] / one[2]))
@@ -96,7 +96,7 @@ class StepwiseHunt:
         return {n: float(np.abs(params[n]).max(initial=0)) for n in names}
 
     def _state(self, job: Job) -> SavedState:
-        """Where named tensors are kept while a step runs: one for all steps of a context."""
+        """The copies of named tensors while a step runs: one for all steps of a context."""
         if self._saved is None or self._saved[0] is not job.context:
             self.hunter.forget_children(job)
             self._saved = job.context, SavedState(self.program, self.settings.device, job.context)

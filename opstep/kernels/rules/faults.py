@@ -29,7 +29,7 @@ def aligned(index: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
 
 
 def over_axes(site: Site) -> Regions:
-    """What is folded to the element: all along `axes`."""
+    """The elements that are folded to one: all along `axes`."""
     x = site.operands[0]
     axes = site.attrs["axes"]
     folded = set(range(x.ndim)) if axes is None else {a % x.ndim for a in axes}

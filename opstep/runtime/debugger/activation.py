@@ -100,7 +100,7 @@ class Producer:
 
     @property
     def sources(self) -> tuple[Node | None, ...]:
-        """What its results are computed of: of a collective also what other ranks have."""
+        """The nodes that its results are computed of: of a collective also those of other ranks."""
         return self.operands
 
 
@@ -129,9 +129,9 @@ class Issued(NamedTuple):
 
 
 class Points:
-    """Where a plan can stop: before each op, before a call of a graph, and where a graph returns.
-    Calls are inlined in a plan, so they are found from the frames of its steps. Points stand in the
-    order of issue.
+    """The points where a plan can stop: before an op, before a call of a graph, and where a graph
+    returns. Calls are inlined in a plan, so they are found from the frames of its steps. Points
+    stand in the order of issue.
 
     `entered[k]`: point k is the first of its frame's graph. `last_use`: the point after which a
     value of the plan is not read any more.
@@ -168,7 +168,7 @@ class Points:
         return self.points[k]
 
     def key(self, step: Step) -> tuple:
-        """What must be equal for two steps to compute the same from the same operands."""
+        """The facts that must be equal for two steps to compute the same from the same operands."""
         key = self.keys.get(id(step))
         if key is None:
             results = tuple(self.plan.values[v].type for v in step.results)
@@ -314,7 +314,7 @@ class Arena:
 
 
 class PlanSource(Protocol):
-    """Where plans come from, and the device that they are for."""
+    """A source of plans, and the device that they are for."""
 
     device: Device
 
@@ -361,7 +361,7 @@ class Activation:
         return f"{name} [step={self.turn}]" if self.role == ROOT and self.turn else name
 
     def location(self, k: float) -> Location:
-        """Where in the run its point `k` is."""
+        """The place of its point `k` in the run."""
         found: Location = (k,)
         at = self
         while at.parent is not None:
@@ -382,7 +382,7 @@ class Activation:
         return self.parent, calling.frame, calling.statement
 
     def operand(self, value: int, frame: int) -> Node | None:
-        """What an op of a frame finds as a value; None where it is not there yet."""
+        """The node that an op of a frame finds as a value; None where it is not there yet."""
         if self.scoped and (value, frame) in self.scoped:
             return self.scoped[value, frame][-1]
         found = self.env.get(value)
@@ -398,9 +398,7 @@ class Activation:
         return None if found is None else found[1]
 
     def at(self, value: int, position: int, frame: int = -1) -> Node | None:
-        """What the value was at a position, in a frame if one is given; None where it was not there
-        yet.
-        """
+        """The value at a position, in a frame if one is given; None where it was not there yet."""
         if self.scoped and (value, frame) in self.scoped and self.env[value][0] <= position:
             return self.scoped[value, frame][-1]
         for when, since, old in self.replaced.get(value, ()):

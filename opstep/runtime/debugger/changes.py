@@ -44,8 +44,8 @@ class Change:
         return self.value < 0
 
     def of(self, old: Node, executor: Any) -> Node:
-        """What it makes of a value. The same value gives the same node: what was computed from it
-        can be taken again.
+        """The node that it makes of a value. The same value gives the same node: what was computed
+        from it can be taken again.
         """
         base = None if self.part is None else old
         if self._cached is None or self._cached[0] is not base:
@@ -80,7 +80,7 @@ class Changes:
         return sorted(found, key=lambda c: -inf if c.frames is None else -len(c.frames))
 
     def cut(self, when: int) -> None:
-        """What came after a position is to come again."""
+        """Changes after a position are to come again."""
         for change in self._all:
             if change.position is not None and change.position > when:
                 change.position = None

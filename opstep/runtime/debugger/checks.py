@@ -133,7 +133,7 @@ class Checks:
         return "", []
 
     def after_op(self) -> Stop | None:
-        """What the op that was just passed has brought about; scopes are those after it."""
+        """A stop for what the op that was just passed has done; scopes are those after it."""
         machine = self.machine
         passed = machine.history.last_point()
         if passed is None:

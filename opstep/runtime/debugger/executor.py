@@ -229,7 +229,7 @@ class Executor:
         return bound, kept
 
     def _met(self, producer: MetProducer, nodes: Sequence[Node], slots) -> None:
-        """What a collective gives this rank."""
+        """Computes the result of a collective for this rank."""
         self.settle()  # what was queued may compute operands, or read the memory of the result
         array = producer.meeting.result(producer.index)
         self._assign_memory(nodes, slots)

@@ -15,8 +15,8 @@ ELSEWHERE = -1  # the level of a statement that the line is not of
 
 
 class Target(NamedTuple):
-    """Where one can go to. `position` is -1 for one that has not been reached yet; `level`: of a
-    line of Python, see `StopPoint`.
+    """A place that one can go to. `position` is -1 for one that has not been reached yet; `level`:
+    of a line of Python, see `StopPoint`.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""What has been run under the debugger, how to look back at it, and how to change it there.
+"""The log of a run under the debugger, the way back in it, and changes to what was run.
 
 A *position* is a number of points passed. Up to the end of the log, the *frontier*, the *cursor*
 moves freely. To change something in the past cuts the log there; what was cut off is remembered in
@@ -27,7 +27,7 @@ RUN_STATUS = ""  # the name of the run's status among them
 
 
 class TensorSource(Protocol):
-    """Where named tensors come from."""
+    """A source of named tensors."""
 
     @property
     def tensors(self) -> Mapping[str, Any]:
@@ -36,7 +36,7 @@ class TensorSource(Protocol):
 
     @property
     def shards(self) -> Mapping[str, Shard]:
-        """How those are shared out that ranks have parts of."""
+        """The shards of those that ranks have parts of."""
         ...
 
     def tensor(self, name: str) -> tuple[TensorType, Memory]:
@@ -184,7 +184,7 @@ class History:
         return self.pc
 
     def delivered(self) -> list[tuple[Activation, int]]:
-        """What control flow that ended with the point passed last has given: values of whom."""
+        """The values that control flow has given which ended with the point passed last."""
         return self._delivered.get(self.cursor, [])
 
     def last_point(self) -> tuple[Activation, Point] | None:
@@ -209,7 +209,7 @@ class History:
         return activation.location(k)
 
     def computed_before(self, activation: Activation, value: int) -> Node | None:
-        """What a value of an activation was in the turn, or step, before that computed it."""
+        """The value of an activation in the turn, or step, before that computed it."""
         points, last = activation.points, activation
         for position in range(self.cursor - 1, self.base - 1, -1):
             other = self.log[position - self.base][0]
@@ -380,7 +380,7 @@ class History:
             activation.replaced[value] = [(since, since, n) for n in versions[:-1]]
 
     def _change_named(self, change: Change) -> None:
-        """What is under way finds the named tensor changed, too."""
+        """Activations under way find the named tensor changed, too."""
         name, position = change.name, change.position
         assert position is not None
         latest = self.named.of(name)[-1][1]
@@ -438,7 +438,7 @@ class History:
         self.executor.forget(producers.keys() | live, arenas)
 
     def active(self) -> list[Activation]:
-        """What has not ended: its values may be old, and are not forgotten."""
+        """Those that have not ended: their values may be old, and are not forgotten."""
         return _with_callers([] if self.at is None else [self.at])
 
     def _detach_producer(self, node: Node | None, remaining: Mapping[int, Producer]) -> None:
@@ -461,7 +461,7 @@ def _with_callers(activations: Iterable[Activation]) -> list[Activation]:
 
 
 def _producers(activation: Activation, k: int) -> list[Producer]:
-    """What a point of the log computed."""
+    """The executions of a point of the log."""
     point = activation.points[k]
     if point.kind != OP:
         return []

@@ -45,7 +45,7 @@ POINT = 1000  # bytes that remembering one takes, beside its tensors
 
 
 class MachineHost(PlanSource, TensorSource, Protocol):
-    """Where a machine's plans and named tensors come from."""
+    """A source of a machine's plans and named tensors."""
 
 
 H = TypeVar("H", bound=MachineHost)
@@ -317,7 +317,7 @@ class Machine(Generic[H]):
         return producer.results
 
     def _slots(self, activation: Activation, step: Step) -> Any:
-        """Where the plan puts the results in its arena."""
+        """The places of the results in the plan's arena."""
         plan = activation.plan
         if activation.arena is None:
             activation.arena = self.executor.arena(plan.arena)
@@ -366,7 +366,7 @@ class Machine(Generic[H]):
         return Begun(producer, *self.executor.begin(producer, names, slots), 0)
 
     def operands(self, activation: Activation, step: Step) -> Operands:
-        """What a step takes. Raises `Skipped`."""
+        """The operands of a step. Raises `Skipped`."""
         return tuple(
             None if v is None else self.operand(activation, v, step.frame) for v in step.operands
         )

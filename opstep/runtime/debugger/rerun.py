@@ -209,7 +209,7 @@ def born(
 
 
 def _stay(again: Rerun, operands, odd: Mapping[int, Any], test: Test, mask, k: int) -> np.ndarray:
-    """What of the mask is there without the odd elements, and is not reached by them."""
+    """The part of the mask that is there without the odd elements, and is not reached by them."""
     if not odd:
         return mask
     for value in SUBSTITUTES:

@@ -27,8 +27,8 @@ Arrived = Callable[[tuple[Activation, Point]], bool]
 
 UNSEEN = True
 Moves = Generator[Waiting | bool | None, None, Stop]
-"""What a command does: yields after each point, `UNSEEN` before it is looked at whether that stops
-it, or where it waits for another rank, which may go on in between; gives why it stopped.
+"""The moves of a command: yields after each point, `UNSEEN` before it is looked at whether that
+stops it, or where it waits for another rank, which may go on in between; gives why it stopped.
 """
 
 
@@ -54,7 +54,7 @@ def arrival(command: str, here: tuple[Activation, Point] | None) -> Arrived:
 
 
 def depth_of(at: tuple[Activation, Point]) -> int:
-    """How many frames are around the innermost one."""
+    """The number of frames around the innermost one."""
     return at[0].depth + at[1].depth
 
 

@@ -176,7 +176,7 @@ class FrameScope(OfOneRank):
         self.variables: dict[str, str | None] = {}  # of Python: what they are called here
 
     def value_name(self, name: str) -> str | None:
-        """What is meant by a name: of a variable of Python its latest value, of an attribute of
+        """The value that a name means: of a variable of Python its latest value, of an attribute of
         `self` the named tensor. None for a variable of which the value is not known.
         """
         python = self.frame.python
@@ -320,7 +320,7 @@ class FrameScope(OfOneRank):
 
 
 def shown(frame: Frame, name: str) -> Handle | Whole | None:
-    """What is shown under a name of a graph: the whole of what ranks have parts of; where these are
+    """The tensor under a name of a graph: the whole of what ranks have parts of; where these are
     of different times what this rank has.
     """
     scope = FrameScope(frame)

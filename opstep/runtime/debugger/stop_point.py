@@ -1,4 +1,4 @@
-"""Where a stopped run is shown, and what is seen from there."""
+"""The point where a stopped run is shown, and what is seen from there."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class StopPoint:
         return here[1].stream if here else 0
 
     def streams(self) -> int:
-        """How many the plan has that is run."""
+        """The number of streams of the plan that is run."""
         history = self.machine.history
         here = history.next_point() or history.last_point()
         return max(here[0].plan.streams, 1) if here else 1

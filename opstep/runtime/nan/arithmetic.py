@@ -52,7 +52,7 @@ PRODUCTS = frozenset(("einsum", "dot", "inner", "tensordot", "vdot"))
 
 
 class Arithmetic:
-    """What was born, in order: `nans` and `infinities` in words; an overflow is "".
+    """Everything that was born, in order: `nans` and `infinities` in words; an overflow is "".
     `underflow_first`: a number that is not 0 became 0 before anything else was born.
     """
 

@@ -1,4 +1,4 @@
-"""Where the NaNs and infinities of a tensor come from: back through the ops that carried them."""
+"""The origin of a tensor's NaNs and infinities: back through the ops that carried them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Backtrace:
 
     @property
     def line(self) -> str:
-        """What is wrong and why, as one line."""
+        """The fault and its cause, as one line."""
         link = next((link for link in self.links if link.kind == ORIGIN), self.links[0])
         first = describe(self.links[0]).partition("\n")[0].removeprefix(f"{self.links[0].kind}: ")
         rules = [rule for rule, _ in link.verdict.rules] if link.verdict else []
@@ -135,7 +135,7 @@ def describe(link: Link) -> str:
 
 
 def _explained(count: int, verdict: Verdict) -> str:
-    """How many elements broke a rule, of those that were born here or of a sample of them."""
+    """The number of elements that broke a rule, of those born here or of a sample of them."""
     if 0 < verdict.explained < verdict.own:
         return f"{count:,} of {verdict.explained:,} elements looked at, {verdict.own:,} born here"
     return f"{count:,} of {verdict.own:,} elements born here"
@@ -148,6 +148,6 @@ def _amount(verdict: Verdict) -> str:
 
 
 def operand_name(link: Link, j: int) -> str:
-    """What an op took in as its operand j."""
+    """The name of an op's operand j."""
     operand = link.operands[j]
     return operand.name if operand is not None else f"operand {j}"

@@ -232,7 +232,7 @@ class _Search:
     # --- words ---
 
     def notes(self, row: int, found: set[int]) -> Iterator[str]:
-        """What is odd in a row of the inputs that bad elements come from."""
+        """Oddities in a row of the inputs that bad elements come from."""
         others: list[int] | None = None
         for node in self.inputs:
             mask: Any = self.masks.get(id(node))
@@ -315,7 +315,7 @@ def _products(a: np.ndarray | None, b: np.ndarray | None) -> tuple[Any, Any]:
 
 
 def _counts(size: np.ndarray) -> np.ndarray:
-    """Which of the terms of an element are not lost beside the largest, by their magnitudes."""
+    """A mask of the terms that are not lost beside the largest, by their magnitudes."""
     size = _finite_or_inf(size)
     most = size.max(initial=0.0)
     return np.isinf(size) if np.isinf(most) else size >= SHARE * most

@@ -165,7 +165,7 @@ def _born(executor: Executor, made: Producer, result: np.ndarray) -> np.ndarray:
 
 
 def _overflow_of(executor: Executor, made: Producer, node: Node) -> Overflow:
-    """What `made` did, which has given a result that is not finite."""
+    """The fault of `made`, which has given a result that is not finite."""
     step, result = made.step, executor.array(node)
     operands = executor.arrays(made.operands)
     exact = exact_result(step, operands, node.index, result, MOST)

@@ -52,7 +52,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Operand:
-    """What an op took in."""
+    """An operand of an op, as a report shows it."""
 
     name: str
     type: TensorType
@@ -212,7 +212,7 @@ def _calls(activation: Activation, frame: int) -> str:
 
 
 def _through(activation: Activation, frame: int) -> Iterator[tuple[str, int]]:
-    """Where the calls around a frame are written."""
+    """The places of the calls around a frame."""
     for at, outer, statement in _around(activation, frame):
         path, line = _place(at.plan, statement, outer)
         if line:
@@ -333,7 +333,7 @@ _AT_EDGE = (
 
 
 def advice(rule: str, backward: str = "", elements: Sequence[Element] = ()) -> str:
-    """What a rule means and what helps, "" where its own words are enough. `backward`: the
+    """The meaning of a rule and what helps, "" where its own words are enough. `backward`: the
     statement whose derivative broke it. `elements`: some that did; only where those are finite when
     they are computed in f64 may a wider type help.
     """

@@ -1,4 +1,4 @@
-"""What a hunt is after: NaNs and infinities, other things that arithmetic loses without a sign, and
+"""The kinds of a hunt: NaNs and infinities, other things that arithmetic loses without a sign, and
 expressions over the statistics of results.
 """
 

@@ -1,4 +1,4 @@
-"""What arithmetic loses without a NaN: integers that wrap, products that round to 0, indices that
+"""Losses of arithmetic without a NaN: integers that wrap, products that round to 0, indices that
 name nothing. Told by computing results again in wider numbers.
 """
 
@@ -32,7 +32,7 @@ def silent_losses(
     step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
     kinds: Collection[str],
 ) -> list[SilentLoss]:  # fmt: skip
-    """What result k lost, of these kinds."""
+    """The losses of result k, of these kinds."""
     found = []
     if "index" in kinds and outside_of(step.op) is not None:
         mask = np.asarray(outside_of(step.op)(operands, results[k].shape, **step.attrs))
@@ -66,7 +66,7 @@ def _compared(
 
 
 def _of_zero(operands, shape: Sequence[int]) -> np.ndarray:
-    """Where one of the operands of an op that goes by elements is 0."""
+    """A mask of where an operand of an op that goes by elements is 0."""
     found = np.zeros(shape, bool)
     for a in operands:
         with suppress(ValueError):  # it does not go by elements
@@ -140,7 +140,7 @@ def exact_result(
 
 
 def _counted(step: Step) -> np.ndarray:
-    """What an op makes of its attributes alone: its numbers, and those that it gives, are wider."""
+    """The result of an op of attributes alone: its numbers, and those that it gives, are wider."""
     types = {a.name: a.type for a in step.op.attrs}
     wide = SimpleNamespace(is_float=False, numpy=np.longdouble)
     attrs = {n: np.longdouble(v) if types[n] == "number" else v for n, v in step.attrs.items()}

@@ -127,7 +127,7 @@ class _Result:
     # --- what some elements of an operand do to the result: masks of it ---
 
     def _alone(self, j: int, odd, value: float, others: Masks, test: Test) -> Effect:
-        """What is bad where only they are."""
+        """Elements that are bad where only they are."""
 
         def effect(these: np.ndarray) -> np.ndarray:
             changed = replaced(self.operands[j], odd & ~these, value)
@@ -136,7 +136,7 @@ class _Result:
         return effect
 
     def _needed(self, test: Test, j: int) -> Effect:
-        """What is not bad without them."""
+        """Elements that are not bad without them."""
 
         def effect(these: np.ndarray) -> np.ndarray:
             return ~test(self.again({j: replaced(self.operands[j], these, SUBSTITUTES[0])})[self.k])
@@ -144,7 +144,7 @@ class _Result:
         return effect
 
     def _marked(self, j: int) -> Effect:
-        """What becomes NaN where NaNs stand there among made-up values."""
+        """Elements that become NaN where NaNs stand there among made-up values."""
 
         def effect(these: np.ndarray) -> np.ndarray:
             marks = {j: replaced(plain[j], these, np.nan)}
@@ -237,13 +237,13 @@ class _Result:
         return found if any(m.any() for m in found.values()) else odd
 
     def _affordable(self, elements: int) -> int:
-        """How often the op may be run."""
+        """The number of times that the op may be run."""
         flops: Any = self.step.op.flops(*self.step.operand_types, **self.step.attrs)
         return max(4, min(RUNS, WORK // max(int(flops), 8 * elements)))
 
 
 def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
-    """What is wanted of the result, over the operand's axes."""
+    """The wanted elements of the result, over the operand's axes."""
     reduced = tuple(a for a, d in enumerate(axes) if d < 0)
     left = np.bitwise_or.reduce(wanted, axis=reduced) if reduced else wanted
     common = [d for d in axes if d >= 0]
@@ -253,7 +253,7 @@ def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
 
 
 def _axes(again: Rerun, operands, k: int, j: int, shape: Sequence[int]) -> Axes | None:
-    """How the operand's axes run along with those of the result; None where they do not."""
+    """The operand's axis along each of the result's; None where they do not run along."""
     size = operands[j].size
     plain, finite = harmless(again, operands, k)
     if not finite:
@@ -287,7 +287,7 @@ def harmless(again: Rerun, operands, k: int) -> tuple[Masks, bool]:
 
 
 def _signs(operand: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
-    """What is +inf, and the rest: one of them alone decides what a maximum is."""
+    """A mask of +inf, and one of the rest: one of them alone decides what a maximum is."""
     above = mask & (operand == np.inf)
     return [m for m in (above, mask & ~above) if m.any()]
 

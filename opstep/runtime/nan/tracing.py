@@ -135,7 +135,7 @@ class Trace:
         self.steering.update(id(activation.env[v][1]) for v in outputs if v in activation.env)
 
     def after(self, producer: Producer) -> None:
-        """What an op gave."""
+        """Looks at the results of an op."""
         executor, now = self.machine.executor, self.machine.history.frontier
         bad_operands = [o for o in producer.operands if any(self._operand_flags(o))]
         for operand in {id(o): o for o in bad_operands if o is not None}.values():
@@ -315,7 +315,7 @@ class Trace:
         return found
 
     def _kind(self, root: _Root, ways: Ways) -> tuple[str, np.ndarray | None]:
-        """What a root counts as, and which of its own elements come out."""
+        """The kind of finding that a root is, and a mask of its own elements that come out."""
         there = ways.reach.arriving.get(id(root.node))
         if root.unwritten or root.loss:
             harmless = root.loss is not None and not root.loss.mask.any()
@@ -413,7 +413,7 @@ class Trace:
         return rows_of(self.machine.executor, self.machine.inputs, root.node, root.own)
 
     def _prior_loss(self, producer: Producer | None, verdict: Verdict | None) -> PriorLoss | None:
-        """What was lost without a sign before an op made NaNs or infinities of it."""
+        """The loss without a sign before an op made NaNs or infinities of it."""
         if producer is None or verdict is None or verdict.kind not in KINDS or not self.searches:
             return None
         self.searches -= 1

@@ -338,7 +338,7 @@ def _computed(step: Step, site: Site, parts: Parts, dtype: Any, arithmetic: Arit
 
 
 def _by_size(step: Step, site: Site, parts: Parts, value: float, exact: Any) -> str:
-    """What numbers alone say: too large, too small on the way, or nothing."""
+    """The cause as numbers alone show it: too large, too small on the way, or nothing."""
     dtype = dtype_of(site.results[site.result].dtype)
     if not step.op.operands:
         return f"{step.op.name} writes it"
