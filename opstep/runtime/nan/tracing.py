@@ -165,17 +165,18 @@ class Trace:
             if operands is None:
                 operands = executor.arrays(producer.operands)
             result = executor.array(node)
+            nan = np.isnan(result)
+            counts = (nan & self.criteria.nans) | (~nan & (not self.skip))
             own = of_all
             if own is None:
                 own = np.asarray(born(rerun_of(executor, producer), operands, result, k))
-            own = own & np.isnan(result) if self.skip else own
-            own = own if self.criteria.nans else own & ~np.isnan(result)
-            came = [m if self.criteria.nans else m & ~np.isnan(result) for _, m in over_ranks]
-            came = [m & np.isnan(result) if self.skip else m for m in came]
-            for (rank, _), mask in zip(over_ranks, came, strict=True):
-                if mask.any():
-                    self._root(_Root(node, mask, now, f"rank {rank}"))
-            for mask in (*losses, *came, *([missing.mask] if missing else [])):
+            own = own & counts
+            for rank, came in over_ranks:
+                came = came & counts
+                if came.any():
+                    self._root(_Root(node, came, now, f"rank {rank}"))
+                own = own & ~came
+            for mask in (*losses, *([missing.mask] if missing else [])):
                 own = own & ~mask
             if own.any():
                 self._born(node, own, result)
