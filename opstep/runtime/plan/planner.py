@@ -13,16 +13,15 @@ from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
-from opstep.runtime.plan import memory
-from opstep.runtime.plan.cost import LEAST_GAIN
-from opstep.runtime.plan.deferring import deferred
+from opstep.runtime.plan import fusing, memory
+from opstep.runtime.plan.cost import LEAST_GAIN, WORTH_NS
 from opstep.runtime.plan.epilogues import with_epilogues
 from opstep.runtime.plan.flat import Flat, rows
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.layouts import with_layouts
 from opstep.runtime.plan.lower import Enters, lower
-from opstep.runtime.plan.moving import without_idle_moves
+from opstep.runtime.plan.ordering import WORTH_BYTES, deferred, sunk
 from opstep.runtime.plan.packing import FOREVER, pack, rounded
 from opstep.runtime.plan.plan import (
     Alloc,
@@ -50,10 +49,9 @@ from opstep.runtime.plan.schedule import (
     dependencies,
     schedule,
 )
-from opstep.runtime.plan.sinking import sunk
-from opstep.runtime.plan.viewing import with_views
+from opstep.runtime.plan.viewing import with_views, without_idle_moves
 
-_LITTLE = 0.01  # of the arena: who computes less than that again does not save memory
+_LITTLE = 0.01  # of the arena: a program that computes less than that again saves no memory
 
 # What a device makes of a step, given the types of its operands as stored, then of its results:
 # launches, and the bytes of working memory that they need.
@@ -79,15 +77,13 @@ def make_plan(
 
     `prepare` is the device's; without it steps have no launches. `carried`: the graph is the body
     of a loop, which carries values in the places of its inputs: an output may take over those of
-    its own input. `fuse`: what may be joined, as far as nobody looks at single ops. `pace`, `fills`
-    and `takes`: those of the device. `enters`: as for `lower`.
+    its own input. `fuse`: the ops that may be joined; none where the policy keeps single results.
+    `pace`, `fills` and `takes`: those of the device. `enters`: as for `lower`.
     """
     with collector_paused():
         flat = lower(verified, graph, input_types, library, asserts, enters)
-        again = 0
         if policy.alloc == "reuse":
-            flat = sunk(deferred(flat))
-            again = bytes_computed_again(flat)
+            flat = _ordered(flat)
         if policy != replace(policy, alloc="reuse", fill="none", sync="none"):
             fuse = Fuse.NOTHING
         joined = _joined(flat, takes, fuse) if fuse else flat
@@ -95,8 +91,8 @@ def make_plan(
             _prepare(joined, prepare)
         joined.costs = _paced(joined, pace)
         filled = bool(fuse) and fills is not None and _filled(joined, fills)
-        plan = _planner(joined, policy, carried, again, filled).plan()
-    if again and joined is not flat:  # memory comes first
+        plan = _planner(joined, policy, carried, flat, filled).plan()
+    if joined is not flat and bytes_computed_again(flat):  # memory comes first
         one_by_one = make_plan(
             verified, graph, input_types, policy, prepare, library, asserts, carried, pace=pace,
             fills=fills, enters=enters,
@@ -105,23 +101,34 @@ def make_plan(
     return plan
 
 
+def _ordered(flat: Flat) -> Flat:
+    """The graph with its steps in an order that takes less memory, for a policy that reuses it."""
+    flat = deferred(flat) if flat.commits else flat
+    return sunk(flat) if sum(flat.sizes) >= WORTH_BYTES else flat
+
+
 def _joined(flat: Flat, takes: Takes | None, fuse: Fuse) -> Flat:
-    """The same with several ops as one step, where nobody looks at single ones."""
-    if fuse is Fuse.ELEMENTWISE:
-        return with_fused(flat)
-    flat = with_views(with_fused(without_idle_moves(flat)), takes)
-    return flat if takes is None else with_epilogues(with_layouts(flat, takes), takes)
+    """The graph with several ops as one step."""
+    one_by_one = fuse == Fuse.ELEMENTWISE  # each op's result is recorded
+    moves = not one_by_one and any(step.op.shows is not None for step in flat.steps)
+    flat = without_idle_moves(flat) if moves else flat
+    # a group gains less than what all steps take
+    flat = with_fused(flat) if sum(flat.costs) >= fusing.WORTH_A_KERNEL_NS else flat
+    flat = with_views(flat, takes) if moves else flat
+    if takes is None or one_by_one:
+        return flat
+    return with_epilogues(with_layouts(flat, takes), takes)
 
 
 def _paced(flat: Flat, pace: int) -> list[int]:
-    """Costs on a device; the host, which calls graphs, is as fast as ever."""
+    """Costs on a device of that pace, but for those of control flow, which the host runs."""
     times = zip(flat.steps, flat.costs, strict=True)
     return [t if step.op.traits.host else max(1, t // pace) for step, t in times]
 
 
 def _filled(flat: Flat, fills: Callable[[Any], bool]) -> bool:
-    """Whether steps that leave the device nothing to run beside them take nearly all of the time:
-    on more streams they would only share what they have alone.
+    """Whether steps that occupy the whole device take nearly all of the time, so that nothing could
+    run beside them on other streams.
     """
     pairs = zip(flat.steps, flat.costs, strict=True)
     others = sum(t for step, t in pairs if step.launches is None or not fills(step.launches))
@@ -130,26 +137,19 @@ def _filled(flat: Flat, fills: Callable[[Any], bool]) -> bool:
 
 def memory_computed_once(flat: Flat, policy: Policy) -> int:
     """Bytes of the arena if lines that compute something again were left out."""
-    return _Planner(sunk(deferred(computed_once(flat))), policy).arena
+    return _Planner(_ordered(computed_once(flat)), policy, policy.streams, False).arena
 
 
-def _planner(
-    flat: Flat, policy: Policy, carried: bool, again: int, filled: bool = False
-) -> _Planner:
+def _planner(flat: Flat, policy: Policy, carried: bool, text: Flat, filled: bool) -> _Planner:
     """With one stream where the device is `filled` anyway, and where that takes less memory and the
-    text is written for little: it computes `again` so many bytes.
+    program, whose steps one by one are `text`, saves memory by computing values again.
     """
-    if filled and policy.streams > 1:
-        one = _Planner(flat, replace(policy, streams=1), carried)
-        one.policy = policy
-        return one
-    planner = _Planner(flat, policy, carried)
-    if again and planner.times is not None:
-        one = _Planner(flat, replace(policy, streams=1), carried)
-        if one.arena < planner.arena and again > _LITTLE * one.arena:
-            one.policy = policy
-            return one
-    return planner
+    planner = _Planner(flat, policy, 1 if filled else policy.streams, carried)
+    again = bytes_computed_again(text) if planner.times and policy.alloc == "reuse" else 0
+    if not again:
+        return planner
+    one = _Planner(flat, policy, 1, carried)
+    return one if one.arena < planner.arena and again > _LITTLE * one.arena else planner
 
 
 def prepared(
@@ -160,7 +160,7 @@ def prepared(
     library: Sequence[Module] = (),
     asserts: Asserts | None = None,
 ) -> Flat:
-    """What is to be scheduled."""
+    """The steps of a graph, with launches, before they are scheduled."""
     flat = lower(verified, graph, input_types, library, asserts)
     if prepare is not None:
         _prepare(flat, prepare)
@@ -181,7 +181,7 @@ def _prepare(flat: Flat, prepare: Prepare) -> None:
 
 
 def _refused(flat: Flat, step: Step, error: Mismatch) -> OpstepError:
-    """What a device says of a step, at the step's place, with the calls that led there."""
+    """A device's error about a step, at the step's place, with the calls that led there."""
     statement, frame = step.statement, flat.frames[step.frame]
     span = mismatch_span(statement, error) if isinstance(statement, Apply) else statement.span
     source = frame.source
@@ -193,17 +193,16 @@ def _refused(flat: Flat, step: Step, error: Mismatch) -> OpstepError:
 
 
 class _Planner:
-    def __init__(self, flat: Flat, policy: Policy, carried: bool = False):
+    def __init__(self, flat: Flat, policy: Policy, streams: int, carried: bool):
         self.flat = flat
         self.policy = policy
         self.carried = carried
-        self.preds: Preds = dependencies(flat) if policy.streams > 1 else []
-        if policy.alloc == "reuse" and policy.streams > 1:
-            self.schedule, self.times = frugal_schedule(flat, self.preds, policy.streams)
-        else:
-            self.schedule, self.times = schedule(
-                flat.costs, self.preds, policy.streams, flat.commits, talks=flat.talks
-            )
+        streams = streams if sum(flat.costs) >= WORTH_NS else 1  # else no step is worth another
+        self.preds: Preds = dependencies(flat) if streams > 1 else []
+        found = schedule(flat.costs, self.preds, streams, flat.commits, talks=flat.talks)
+        if policy.alloc == "reuse" and found[1] is not None:
+            found = frugal_schedule(flat, self.preds, streams, found)
+        self.schedule, self.times = found
         self.offsets: dict[int, int] = {}
         self.allocated: list[int] = []
         self.deaths: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Which stream each step runs on, in which order the host issues them, and who must wait for whom.
+"""The stream of each step, the order in which the host issues them, and waits between streams.
 
 Steps are placed in program order, each where it is estimated to begin first (list scheduling in the
 manner of HEFT; Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling for
@@ -6,7 +6,7 @@ heterogeneous computing", 2002), with rules against plans that synchronise more 
 
 - a step leaves the streams of those it depends on only if the work that follows from it alone (its
   *tail*) is worth it, `cost.WORTH_NS`;
-- what ranks say to each other has a stream of its own: computing goes on while it waits for others;
+- collectives have a stream of their own: computing goes on while they wait for other ranks;
 - a stream counts as taken for as long as the tail of its last step, unless that step is continued;
 - where all of it, issuing events included, gains less than `cost.LEAST_GAIN` over one stream, one
   stream it is.
@@ -72,7 +72,7 @@ def in_one_stream(count: int) -> Schedule:
 
 
 class Room(Protocol):
-    """When there is memory for a step."""
+    """Memory, by estimated time (`room.Room`): when there is enough for a step."""
 
     def begin(self, i: int, stream: int, begin: int) -> int: ...
 
@@ -198,7 +198,7 @@ class _Placement:
 
 
 class Clocks(NamedTuple):
-    """What each step knows of other streams.
+    """The order of each step with regard to those of other streams.
 
     ``number[i]``: the step's place in its stream, from 1. ``clocks[i][s]``: it comes after the
     first that many steps of stream s. ``waits[i]``: the steps whose events it waits for.

@@ -14,9 +14,9 @@ from typing import Any
 from opstep.runtime.ir.graph import Apply, Name, Return, Statement, Update, names_read
 from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.internal import assert_, snapshot, update
+from opstep.runtime.plan.ordering import Movable, sunk_order
 from opstep.runtime.plan.packing import rounded
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.plan.sinking import Movable, sunk_order
 
 Cuts = Mapping[int, tuple[int, ...]]
 """By node: whoever reads it after such a place of the sequence reads an instance of its own."""
