@@ -20,7 +20,6 @@ from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.device.cpu.host_statistics import Rent, statistics_words
 from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.protocols import Device, Memory, Stream
-from opstep.runtime.device.ranks import is_joined
 from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
@@ -289,7 +288,7 @@ class Executor:
         addresses += [0] * (len(step.operand_types) - len(addresses))
         addresses += [n.address for n in nodes]
         bound = self.device.bind(step.launches, addresses, scratch)
-        for call in bound if step.op.traits.foreign or is_joined(step) else ():
+        for call in bound if step.op.traits.foreign or step.is_joined else ():
             if isinstance(call, BoundCall):  # and no kernel of ours
                 call.located = partial(error_in, producer.plan, step)
         return bound

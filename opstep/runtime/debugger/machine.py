@@ -246,7 +246,8 @@ class Machine(Generic[H]):
         if points is None:
             points = self._points[id(plan)] = Points(plan)
             launches = [launch for step in plan.steps for launch in step.launches or ()]
-            Compiler.expect(partial(self.executor.device.uncompiled, launches))
+            if Compiler.on_compile:
+                Compiler.expect(partial(self.executor.device.uncompiled, launches))
             self.executor.device.compile_ahead(launches)
         return points
 

@@ -12,7 +12,6 @@ from opstep.runtime.debugger.meeting import Door
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.versions import RUN_STATUS
-from opstep.runtime.device.ranks import is_joined
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.plan import internal
 from opstep.runtime.plan.internal import STATUS
@@ -99,7 +98,7 @@ class Operations:
         plan, step, named = activation.plan, activation.plan.steps[point.step], self.history.named
         operands = self.operands(activation, step)
         met = None
-        if self.door is not None and is_joined(step):
+        if self.door is not None and step.is_joined:
             met = self.door.meet(plan, step, operands)
         stream = self.executor.on(point.stream)
         # An op waits and records also where it computes nothing: others rely on what it waited for.
@@ -117,7 +116,7 @@ class Operations:
             self.executor.keep_alive(recorded)
         since = self.history.frontier + 1
         # Collectives have an order, which is that of the run's statuses.
-        for v in step.changed if is_joined(step) else ():
+        for v in step.changed if step.is_joined else ():
             name = plan.buffers[plan.values[v].buffer].name
             activation.env[v] = (since, named.at(name, since))
         for v, node in zip(step.results, results, strict=True):

@@ -23,6 +23,7 @@ ROW = 12  # words of a launch in a table
 (
     ENTRY, ARGS, UNITS, GRAIN, FOLLOWERS, TOGETHER, ROWS, COLUMNS, ROW_BLOCK, COLUMN_BLOCK, ALONG,
 ) = range(11)  # fmt: skip
+ALONE = (0, 1, 0, 0, 0, 0, 0, 0)  # of a launch that none follows, after those of `Bound.row`
 _AT_ONCE = 512 << 10  # bytes that are written before followers read them: they stay in a cache
 
 
@@ -125,17 +126,18 @@ def rows_of(launches: Sequence[Any]) -> list[list[int]]:
 
 
 def _row(bound: Any, followers: int) -> list[int]:
-    tiles, where = bound.prepared.tiles, [1, 0, 0, 0, 0, 0]
-    if followers:
-        size = tiles.of.dtype.itemsize
-        row_block = min(tiles.row_block, tiles.rows)
-        column_block = min(tiles.column_block, tiles.columns)
-        together = max(1, _AT_ONCE // (row_block * column_block * size))
-        along = column_block < tiles.columns and (tiles.along or row_block == tiles.rows)
-        if along:  # whole rows, if there is room
-            wide = -(-tiles.columns // column_block)
-            together -= together % wide if together > wide else 0
-        where = [together, tiles.rows, tiles.columns, row_block, column_block, along]
+    if not followers:
+        return [*bound.row, *ALONE]
+    tiles = bound.prepared.tiles
+    size = tiles.of.dtype.itemsize
+    row_block = min(tiles.row_block, tiles.rows)
+    column_block = min(tiles.column_block, tiles.columns)
+    together = max(1, _AT_ONCE // (row_block * column_block * size))
+    along = column_block < tiles.columns and (tiles.along or row_block == tiles.rows)
+    if along:  # whole rows, if there is room
+        wide = -(-tiles.columns // column_block)
+        together -= together % wide if together > wide else 0
+    where = [together, tiles.rows, tiles.columns, row_block, column_block, along]
     return [*bound.row, followers, *where, 0]
 
 

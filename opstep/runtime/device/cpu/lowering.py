@@ -115,7 +115,7 @@ class Lowering:
         op, count = self.step.op, len(self.step.operand_types)
         if op.traits.foreign:
             return [foreign.prepared(self.step, self.types, on_gpu=False)], 0
-        if ranks.is_joined(self.step):
+        if self.step.is_joined:
             return [ranks.prepared(self.step, self.types)], 0
         before: list[Launch] = []
         after: list[Launch] = []
