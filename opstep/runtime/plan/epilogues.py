@@ -92,8 +92,7 @@ def _waits(flat: Flat, first: int, last: int) -> bool:
     homes = flat.homes
     read = {homes[v] for v in flat.steps[first].operands if v is not None}
     between = flat.steps[first + 1 : last]
-    written = (v for s in between if not s.op.traits.reinterprets for v in (*s.results, *s.changed))
-    return not any(homes[v] in read for v in written)
+    return not any(homes[v] in read for s in between for v in s.values_written)
 
 
 def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> Step | None:

@@ -13,9 +13,10 @@ from itertools import repeat
 
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.graph import Declaration, Graph, Source, Statement
+from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.cost import estimate
-from opstep.runtime.plan.internal import STATUS, snapshot, update
+from opstep.runtime.plan.internal import STATUS, assert_, snapshot, update
 from opstep.runtime.plan.plan import Frame, Step, Value
 from opstep.runtime.plan.resolve import nbytes
 
@@ -102,7 +103,7 @@ class Flat:
         homes = self.homes
         found: dict[int, list[int]] = {}
         for k, step in enumerate(self.steps):
-            for b in {homes[v] for v in (*step.operands, *step.touched) if v is not None}:
+            for b in {homes[v] for v in step.values_read}:
                 found.setdefault(b, []).append(k)
         for b in {homes[v] for v in self.outputs}:
             found.setdefault(b, []).append(len(self.steps))
@@ -130,6 +131,15 @@ class Flat:
         self.frames.append(Frame(parent, graph, call, types, source, step))
         self.scopes.append({})
         return len(self.frames) - 1
+
+
+def has_place(op: type[Op]) -> bool:
+    """Whether an op has to run where it is in the order of steps, and only once: control flow, ops
+    of other libraries or of several ranks, asserts, updates and copies of old versions.
+    """
+    traits = op.traits
+    outside = traits.host or traits.foreign or traits.collective
+    return outside or op in (assert_, update, snapshot)
 
 
 def rows(kind, *columns) -> list:

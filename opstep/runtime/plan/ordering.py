@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from opstep.runtime.plan.flat import Flat
-from opstep.runtime.plan.internal import assert_, snapshot, update
+from opstep.runtime.plan.flat import Flat, has_place
 from opstep.runtime.plan.memory import most_live
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.plan.schedule import dependencies
@@ -70,7 +69,7 @@ def _preparing(flat: Flat, begin: int) -> set[int]:
     until then, take no more memory than their results.
     """
     readers, homes = flat.readers(), flat.homes
-    early = {homes[v] for s in flat.steps[:begin] for v in _written(s)}
+    early = {homes[v] for s in flat.steps[:begin] for v in s.values_written}
     refused = {
         k
         for k, step in enumerate(flat.steps[:begin])
@@ -93,16 +92,8 @@ def _preparing(flat: Flat, begin: int) -> set[int]:
         refused |= holding
 
 
-def _written(step: Step) -> tuple[int, ...]:
-    return () if step.op.traits.reinterprets else (*step.results, *step.changed)
-
-
 def _elementwise(step: Step) -> bool:
-    op = step.op
-    other = (
-        op.traits.host or op.traits.collective or op.traits.overwrites or op in (update, snapshot)
-    )
-    return bool(op.inplace) and not other
+    return bool(step.op.inplace) and not step.op.traits.overwrites and not has_place(step.op)
 
 
 def _holds_more(flat: Flat, step: Step, made: set[int]) -> bool:
@@ -134,19 +125,16 @@ def sunk(flat: Flat) -> Flat:
     """
     homes, kinds = flat.homes, flat.kinds
     begin = len(flat.steps) - flat.commits
-    written = (v for s in flat.steps[:begin] for v in _written(s))
+    written = (v for s in flat.steps[:begin] for v in s.values_written)
     pinned = {homes[v] for v in written if kinds[homes[v]] != "temp"}
     pinned |= {homes[v] for v in flat.outputs}
 
     def movable(k: int, step: Step) -> Movable:
         read = [homes[v] for v in step.operands if v is not None]
         made = [homes[v] for v in step.results]
-        op, traits = step.op, step.op.traits
-        fixed = traits.host or traits.foreign or traits.collective
-        fixed = fixed or op in (assert_, update, snapshot)
-        fixed = fixed or k >= begin or not pinned.isdisjoint((*read, *made))
+        fixed = has_place(step.op) or k >= begin or not pinned.isdisjoint((*read, *made))
         temps = [b for b in read if kinds[b] == "temp"]
-        return Movable(temps, made, traits.reinterprets, fixed)
+        return Movable(temps, made, step.op.traits.reinterprets, fixed)
 
     order = sunk_order([movable(k, s) for k, s in enumerate(flat.steps)], flat.sizes, begin)
     if order is None:

@@ -123,6 +123,16 @@ class Step:
         return self.op.inplace if views is None else views.inplace
 
     @property
+    def values_read(self) -> list[int]:
+        """Operands that are not absent, and what graphs that it calls read or update."""
+        return [v for v in (*self.operands, *self.touched) if v is not None]
+
+    @property
+    def values_written(self) -> tuple[int, ...]:
+        """The values whose bytes it writes: none where it reinterprets its operand."""
+        return () if self.op.traits.reinterprets else (*self.results, *self.changed)
+
+    @property
     def is_joined(self) -> bool:
         """Whether other ranks have a part in it."""
         traits = self.op.traits

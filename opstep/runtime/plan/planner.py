@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from opstep.runtime.ir.collector import collector_paused
@@ -204,15 +205,15 @@ class _Planner:
             found = frugal_schedule(flat, self.preds, streams, found)
         self.schedule, self.times = found
         self.offsets: dict[int, int] = {}
-        self.allocated: list[int] = []
         self.deaths: dict[int, list[int]] = {}
         self.storage: Sequence[int] = range(len(flat.kinds))
         self.arena = self.peak = 0
-        self.edges: dict[int, list[int]] = {}
-        if policy.alloc == "reuse":
-            self.edges = self._allocate_reused()
-        else:
-            self._allocate_fresh()
+        reuses = policy.alloc == "reuse"
+        self.edges: dict[int, list[int]] = self._share_memory() if reuses else {}
+        self.first_writes = self._first_writes()
+        if not reuses:  # every temp buffer has its own bytes to the end of the run
+            allocated = chain.from_iterable(self.first_writes.values())
+            self.peak = sum(rounded(flat.sizes[b]) for b in allocated)
 
     def plan(self) -> Plan:
         times, edges = self.times, self.edges
@@ -225,11 +226,11 @@ class _Planner:
 
     # --- memory ---
 
-    def _allocate_reused(self) -> dict[int, list[int]]:
+    def _share_memory(self) -> dict[int, list[int]]:
         """Packs the temp buffers; the result are the edges that sharing makes necessary."""
         flat, times = self.flat, self.times
         found = memory.live_ranges(flat, self.schedule, self.carried)
-        self.storage, self.allocated = found.storage, found.allocated
+        self.storage = found.storage
         touched = None if times is None else memory.users(flat, self.schedule, found.storage)
         packing = pack(memory.blocks(flat, self.schedule, found, times, touched))
         self.offsets = dict(zip(found.allocated, packing.offsets, strict=True))
@@ -238,21 +239,6 @@ class _Planner:
             if found.last[b] != FOREVER:
                 self.deaths.setdefault(found.last[b], []).append(b)
         return memory.sharing_edges(flat, found, touched, self.offsets) if touched else {}
-
-    def _allocate_fresh(self) -> None:
-        """Every temp buffer has its own bytes to the end of the run."""
-        flat = self.flat
-        seen = bytearray(len(flat.kinds))
-        for i in self.schedule.order:
-            step = flat.steps[i]
-            buffers = [flat.homes[v] for v in step.results]
-            if step.workspace >= 0:
-                buffers.append(step.workspace)
-            for b in buffers:
-                if not seen[b] and flat.kinds[b] == "temp":
-                    seen[b] = 1
-                    self.allocated.append(b)
-        self.peak = sum(rounded(flat.sizes[b]) for b in self.allocated)
 
     def _number_buffers(self) -> list[int]:
         """New ids for the buffers that are left; -1 for those that have the bytes of another, or
@@ -336,13 +322,12 @@ class _Planner:
         """In order of issue; for each step: Alloc, Wait, Fill, Run or Call, Sync, Record, Free."""
         flat, stream = self.flat, self.schedule.stream
         fill, sync = self.policy.fill == "nan", self.policy.sync == "op"
-        first_writes = self._first_writes()
         out: list[Instruction] = []
         add = out.append
         for i in self.schedule.order:
             s = stream[i]
             step = flat.steps[i]
-            new = first_writes.get(i, ())
+            new = self.first_writes.get(i, ())
             for b in new:
                 add(Alloc(numbers[b], s))
             for p in waits.get(i, ()):
@@ -360,28 +345,22 @@ class _Planner:
         return out
 
     def _first_writes(self) -> dict[int, list[int]]:
-        """The buffers that each step writes first."""
-        first_writes: dict[int, list[int]] = {}
-        allocated = set(self.allocated)
-        for i, step in enumerate(self.flat.steps):
-            if step.op.traits.reinterprets:
-                continue
-            new = [b for b in (self.flat.homes[v] for v in step.results) if b in allocated]
-            if step.workspace >= 0:
-                new.append(step.workspace)
+        """The temp buffers with bytes of their own that each step writes first."""
+        flat, storage = self.flat, self.storage
+        found: dict[int, list[int]] = {}
+        for i, step in enumerate(flat.steps):
+            written = [flat.homes[v] for v in step.values_written]
+            new = [b for b in written if flat.kinds[b] == "temp" and storage[b] == b]
+            new += [step.workspace] if step.workspace >= 0 else []
             if new:
-                first_writes[i] = new
-        return first_writes
+                found[i] = new
+        return found
 
 
 def _note_buffers(step: Step, homes: list[int], numbers: list[int]) -> None:
     """Fills in what the step reads and writes, under the final ids of buffers."""
-    reads = [homes[v] for v in step.operands if v is not None]
-    writes = [] if step.op.traits.reinterprets else [homes[v] for v in step.results]
-    if step.touched or step.changed:
-        reads += [homes[v] for v in step.touched]
-        writes += [homes[v] for v in step.changed]
-    step.reads = tuple(dict.fromkeys(reads)) if len(reads) > 1 else tuple(reads)
+    step.reads = tuple(dict.fromkeys([homes[v] for v in step.values_read]))
+    writes = [homes[v] for v in step.values_written]
     if step.workspace >= 0:
         step.workspace = numbers[step.workspace]
         writes.append(step.workspace)

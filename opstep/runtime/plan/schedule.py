@@ -44,24 +44,20 @@ def dependencies(flat: Flat) -> Preds:
     preds: Preds = []
     for i, step in enumerate(flat.steps):
         found: list[int] = []
-        for v in (*step.operands, *step.touched):
-            if v is None:
-                continue
+        for v in step.values_read:
             b = homes[v]
             w = writer[b]
             if w >= 0 and w not in found:
                 found.append(w)
             if b in readers:
                 readers[b].append(i)
-        if not step.op.traits.reinterprets:
-            for v in (*step.results, *step.changed):
-                b = homes[v]
-                if b in readers:
-                    w = writer[b]
-                    earlier = [r for r in (w, *readers[b]) if r >= 0 and r != i]
-                    found += [r for r in earlier if r not in found]
-                    readers[b] = []
-                writer[b] = i
+        for v in step.values_written:
+            b = homes[v]
+            if b in readers:
+                earlier = [r for r in (writer[b], *readers[b]) if r >= 0 and r != i]
+                found += [r for r in earlier if r not in found]
+                readers[b] = []
+            writer[b] = i
         preds.append(tuple(found))
     return preds
 

@@ -184,8 +184,7 @@ class _Viewer:
             step, own = flat.steps[k], self.found.get(k, {})
             idle = k < self.begin and moves(step) and not any(v in read for v in step.results)
             if not idle:
-                given = (v for v in (*step.operands, *step.touched) if v is not None)
-                read.update(own[v].base if v in own else v for v in given)
+                read.update(own[v].base if v in own else v for v in step.values_read)
         return read
 
     def _join(self, k: int, step: Step, own: dict[int, Origin], free: dict[int, Origin]) -> None:
@@ -239,7 +238,7 @@ class _Viewer:
             if k < self.begin and moves(step):
                 now = [s for s in now if any(v in read for v in s.results)]
             for s in now:
-                read.update(v for v in (*s.operands, *s.touched) if v is not None)
+                read.update(s.values_read)
             if k in self.made or not now:
                 made[k] = [(s, max(1, flat.costs[k] // len(now))) for s in now]
         return flat.replaced(made)
