@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.graph import Declaration, Graph, Source, Statement
@@ -17,7 +16,7 @@ from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.cost import estimate
 from opstep.runtime.plan.internal import STATUS, assert_, snapshot, update
-from opstep.runtime.plan.plan import Frame, Step, Value
+from opstep.runtime.plan.plan import Frame, Step
 from opstep.runtime.plan.resolve import nbytes
 
 _STATUS = ""  # where a tensor's name is wanted: the run's status
@@ -49,11 +48,6 @@ class Flat:
     scopes: list[dict[str, int]] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
-
-    @property
-    def values(self) -> list[Value]:
-        """The columns as rows."""
-        return rows(Value, self.names, self.types, self.homes, self.frame_of)
 
     @property
     def talks(self) -> frozenset[int]:
@@ -140,11 +134,6 @@ def has_place(op: type[Op]) -> bool:
     traits = op.traits
     outside = traits.host or traits.foreign or traits.collective
     return outside or op in (assert_, update, snapshot)
-
-
-def rows(kind, *columns) -> list:
-    """Named tuples from columns, past their constructor: this is a hot path."""
-    return list(map(tuple.__new__, repeat(kind), zip(*columns, strict=True)))
 
 
 class Versions:

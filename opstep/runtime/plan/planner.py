@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 from opstep.runtime.ir.collector import collector_paused
@@ -17,7 +17,7 @@ from opstep.runtime.ir.verified import Verified
 from opstep.runtime.plan import fusing, memory
 from opstep.runtime.plan.cost import LEAST_GAIN, WORTH_NS
 from opstep.runtime.plan.epilogues import with_epilogues
-from opstep.runtime.plan.flat import Flat, rows
+from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.layouts import with_layouts
@@ -264,11 +264,15 @@ class _Planner:
         instructions = self._instructions(numbers, waits, events)
         for step in flat.steps:
             _note_buffers(step, homes, numbers)
+        columns = zip(flat.names, flat.types, homes, flat.frame_of, strict=True)
+        values: Any = list(
+            map(tuple.__new__, repeat(Value), columns)
+        )  # without `Value.__new__`: fast
         streams = tuple(range(self.schedule.streams))
         return Plan(
             graph=flat.graph,
             policy=self.policy,
-            values=rows(Value, flat.names, flat.types, homes, flat.frame_of),
+            values=values,
             buffers=self._buffers(),
             steps=flat.steps,
             frames=flat.frames,
