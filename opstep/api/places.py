@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opstep.api.external import ExternalTensor
 from opstep.runtime.device.binding import Binding
 from opstep.runtime.device.external import ExternalMemory
-from opstep.runtime.device.listening import Address
+from opstep.runtime.device.store import Address
 from opstep.runtime.interpreter import Context
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan

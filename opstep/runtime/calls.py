@@ -11,8 +11,8 @@ from typing import Any
 
 from opstep.runtime.device.binding import Binding
 from opstep.runtime.device.errors import error_at
-from opstep.runtime.device.listening import Address
 from opstep.runtime.device.protocols import Own
+from opstep.runtime.device.store import Address
 from opstep.runtime.ir.control import GraphCall
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.op import Mismatch

@@ -17,7 +17,7 @@ from opstep.kernels.rules.axes import axes_of, strides_of
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.strided import Places
-from opstep.runtime.plan.moving import moved
+from opstep.runtime.plan.viewing import moved
 
 
 class transpose(Showing):

@@ -23,8 +23,8 @@ from opstep.runtime.device.cuda.compiling.names import through_bf16, through_f16
 from opstep.runtime.device.launch import Arg, Grid, Held, Launch, Scratch
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.device.texts import from_text
-from opstep.runtime.plan.body import Body
 from opstep.runtime.plan.epilogues import FIRST, Epilogue
+from opstep.runtime.plan.fusing import Body
 
 # Which element of an operand meets one of the result.
 SAME = "same"

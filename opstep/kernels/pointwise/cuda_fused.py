@@ -10,7 +10,7 @@ from opstep.kernels.pointwise.fused import Element, launch, layout_of
 from opstep.kernels.pointwise.loops import indented
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.device.texts import from_text
-from opstep.runtime.plan.body import Body
+from opstep.runtime.plan.fusing import Body
 
 _tasks: dict[str, Task] = {}
 

@@ -50,7 +50,7 @@ from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic, pinned
 from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType
-from opstep.runtime.plan.body import MOST_MEASURED, Body
+from opstep.runtime.plan.fusing import MOST_MEASURED, Body
 
 AHEAD = 1  # vectors of an operand that are under way while one is computed with
 TOGETHER = 16  # elements whose sums are under way at once

@@ -32,7 +32,7 @@ from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.device.source import pinned
 from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType, TensorType, f32
-from opstep.runtime.plan.body import Body, Member
+from opstep.runtime.plan.fusing import Body, Member
 
 __all__ = ["Element", "computed", "indented"]
 

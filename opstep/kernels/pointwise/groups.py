@@ -6,8 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from opstep.runtime.plan.body import fused, measured
 from opstep.runtime.plan.epilogues import epilogued
+from opstep.runtime.plan.fusing import fused, measured
 
 
 def _late(module: str, name: str) -> Callable:

@@ -22,7 +22,7 @@ from opstep.runtime.ir.interfaces import per_channel_of
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import DType, TensorType, f32, f64
 from opstep.runtime.ir.verified import Application, VerifiedGraph
-from opstep.runtime.plan.body import Body, Member
+from opstep.runtime.plan.fusing import Body, Member
 
 FOLDS = (reductions.sum, reductions.mean, reductions.max, reductions.min)
 PICKS = ("gather", "gather_elements")  # ops, of a family above this one

@@ -19,7 +19,6 @@ from opstep.runtime.debugger.meeting import MetProducer
 from opstep.runtime.device.cpu.host_statistics import Rent, statistics_words
 from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.protocols import Device, Memory, Stream
-from opstep.runtime.device.ranks import is_joined
 from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
@@ -270,7 +269,7 @@ class Executor:
         addresses += [n.address for n in nodes]
         bound = self.device.bind(step.launches, addresses, scratch)
         for call in bound:
-            if isinstance(call, BoundCall) and (step.op.traits.foreign or is_joined(step)):
+            if isinstance(call, BoundCall) and (step.op.traits.foreign or step.is_joined):
                 call.located = partial(error_in, producer.plan, step)  # no kernel of ours
         return bound
 

@@ -29,7 +29,6 @@ from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import Begun, History, TensorSource, TensorVersions
 from opstep.runtime.debugger.meeting import Door, Waiting
 from opstep.runtime.device.cache import Compiler
-from opstep.runtime.device.ranks import is_joined
 from opstep.runtime.ir.control import TEST, GraphCall
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.types import TensorType
@@ -244,7 +243,7 @@ class Machine(Generic[H]):
         if points is None:
             points = self._points[id(plan)] = Points(plan)
             launches = [launch for step in plan.steps for launch in step.launches or ()]
-            if Compiler.on_compile is not None:
+            if Compiler.on_compile:
                 Compiler.expect(partial(self.executor.device.uncompiled, launches))
             self.executor.device.compile_ahead(launches)
         return points
@@ -263,7 +262,7 @@ class Machine(Generic[H]):
         plan, step, named = activation.plan, activation.plan.steps[point.step], self.history.named
         operands = self.operands(activation, step)
         met = None
-        if self.door is not None and is_joined(step):
+        if self.door is not None and step.is_joined:
             met = self.door.meet(plan, step, operands)
         stream = self.executor.on(point.stream)
         # An op waits and records also where it computes nothing: others rely on what it waited for.
@@ -281,7 +280,7 @@ class Machine(Generic[H]):
             self.executor.keep_alive(recorded)
         since = self.history.frontier + 1
         # Collectives have an order, which is that of the run's statuses.
-        for v in step.changed if step.changed and is_joined(step) else ():
+        for v in step.changed if step.is_joined else ():
             name = plan.buffers[plan.values[v].buffer].name
             activation.env[v] = (since, named.at(name, since))
         for v, node in zip(step.results, results, strict=True):

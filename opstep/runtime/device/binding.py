@@ -1,8 +1,7 @@
-"""A plan meets a device: buffers get memory, instructions become callables.
+"""Binds a plan to a device: buffers get memory, instructions become callables.
 
-What is left for the interpreter is to call them in order (`segments`) and to run the calls in
-between. Launches that follow each other on one stream are captured into one native call where
-nobody listens.
+The interpreter calls them in order (`segments`) and runs the calls of graphs in between. Without
+listeners consecutive launches on one stream are captured into one native call.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.errors import error_in, error_of_op
 from opstep.runtime.device.external import ExternalMemory
 from opstep.runtime.device.flagging import Looking, PlanFlags
-from opstep.runtime.device.listening import Address, Execution, Listener
+from opstep.runtime.device.listening import Execution, Listener
 from opstep.runtime.device.protocols import Device, Own, Recorder, Replayed, Stream
-from opstep.runtime.device.ranks import is_joined, may_agree, stand
+from opstep.runtime.device.ranks import may_agree, stand
 from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.searching import Searching
-from opstep.runtime.device.store import Store
+from opstep.runtime.device.store import Address, Store
 from opstep.runtime.device.updates import Updates
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
@@ -100,7 +99,8 @@ class Binding:
         self.places = self._allocate(inputs, dict(places or {}))
         self.tape = device.tape(self, recorder) if recorder is not None else None
         launches = (launch for step in plan.steps for launch in step.launches or ())
-        Compiler.expect(partial(device.uncompiled, launches))
+        if Compiler.on_compile:
+            Compiler.expect(partial(device.uncompiled, launches))
         coder = _Coder(self)
         self.segments = coder.segments()
         self.commit, self.parted, self.early = coder.commit, coder.parted, coder.early
@@ -134,7 +134,7 @@ class Binding:
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         launches = step.launches[1:] if self._is_there(step) else step.launches
         bound = self.device.bind(launches, [*operands, *results], workspace)
-        for call in bound if step.op.traits.foreign or is_joined(step) else ():
+        for call in bound if step.op.traits.foreign or step.is_joined else ():
             if isinstance(call, BoundCall):  # and no kernel of ours
                 call.located = partial(error_in, self.plan, step)
                 if is_shared(step.op, step.attrs):
@@ -265,7 +265,7 @@ class _Coder:
         self.commits = self.plan.commits if self.binding.parent is None else 0
         self.unseen: dict[int, list[int]] = {}  # steps whose flags are raised at the end, by stream
         self.replayed = self._is_replayed()
-        self.searching = Searching.of(binding)
+        self.searching = Searching.of(binding) if binding.listeners else None
         self.updates = Updates(self.plan, self.commits) if self.replayed and not self.tape else None
         self.parted = self.commits > 0 and (not self.replayed or may_agree(self.plan))
         self.commit: list[Callable[[], Any]] = []
@@ -304,8 +304,8 @@ class _Coder:
         return tuple(dict.fromkeys([*plan.early, *filter(None, names)]))
 
     def _part(self) -> None:
-        """What comes now is not issued before all that came is done; unless that is one piece of
-        work, which nobody can give up once it has begun. Ranks agree in between.
+        """Ends a segment: later work is issued when all earlier work is done, unless that is a
+        single piece of work, which cannot be given up once it has begun. Ranks agree in between.
         """
         shared = any(is_shared(s.op, s.attrs) for s in self.plan.steps)
         if not (self.done or self.code or len(self.pending) > 1 or shared):
@@ -451,8 +451,8 @@ class _Coder:
 
 
 def _synchronize(binding: Binding, stream: int, latest: tuple[int, int] | None) -> None:
-    """The host waits for one stream; what that one waits for must be under way. What goes wrong is
-    laid at the door of the op that was launched last.
+    """The host waits for one stream, once all streams that it may wait for have started. An error
+    names the op that was launched last.
     """
     for k, other in enumerate(binding.streams):
         if k != stream:

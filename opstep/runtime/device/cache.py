@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, and who is told when one has to be compiled.
+"""The cache of compiled kernels on disk, and callbacks around each compilation.
 
 A file holds a line of JSON (its `sha256` is that of the code) and the code. Files are written
 atomically, so processes may share the folder; one that is damaged is compiled anew.
@@ -30,23 +30,22 @@ OWN = {
 
 
 class Compiler:
-    """What is set for every target."""
+    """Settings and counts of compilation, for every target."""
 
     folder: Path | None = None  # None: OPSTEP_CACHE, else the user's cache folder
-    on_compile: Callable[[str], None] | None = None  # gets what is compiled, before that
+    on_compile: Callable[[str], None] | None = None  # gets the kernel's name, before it is compiled
     on_tune: Callable[[str], None] | None = None  # gets the op whose kernels are about to be tried
-    on_compiled: Callable[[str], None] | None = None  # and after that, whatever came of it
+    on_compiled: Callable[[str], None] | None = None  # and after that, also if that failed
     compiled: int = 0  # kernels compiled by this process
     expected: int = 0  # how many that will be when all that is bound has its kernels
     before: int = 0  # how many it was before the first of these
 
     @classmethod
     def expect(cls, uncompiled: Callable[[], int]) -> None:
-        """So many kernels are compiled next; asked for where somebody is told of them."""
-        if cls.on_compile is not None:
-            if cls.expected <= cls.compiled:
-                cls.before = cls.compiled
-            cls.expected = max(cls.expected, cls.compiled + uncompiled())
+        """So many kernels are compiled next. Callers skip it where `on_compile` is None."""
+        if cls.expected <= cls.compiled:
+            cls.before = cls.compiled
+        cls.expected = max(cls.expected, cls.compiled + uncompiled())
 
     @classmethod
     def count(cls) -> str:
@@ -74,11 +73,11 @@ def cached(
     make: Callable[[], tuple[dict, bytes]],
     load: Callable[[dict, bytes], T | None],
 ) -> T:
-    """What `load` makes of the header and code kept for `key`; they are made anew, and kept, where
-    there are none or `load` gives nothing.
+    """The value that `load` makes of the header and code kept for `key`. Where there are none, or
+    `load` gives nothing, `make` compiles them and they are kept.
 
-    `name`: the kernel's, for whoever is told that it is compiled. A folder that cannot be written
-    costs only time. Ctrl-C waits until it is there: half an import of a compiler cannot be mended.
+    `name`: the kernel's, for the callbacks. A folder that cannot be written costs only time. Ctrl-C
+    is held until the kernel is loaded: a compiler that is half imported cannot be used again.
     """
     with Held():
         return _cached(key, suffix, name, make, load)

@@ -1,4 +1,4 @@
-"""What a recorder wants of tensors beyond their statistics: see `protocols.Recorder`."""
+"""Figures of tensors that a recorder takes beyond statistics: see `protocols.Recorder.details`."""
 
 from __future__ import annotations
 

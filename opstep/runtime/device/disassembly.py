@@ -1,4 +1,4 @@
-"""What compiled kernels are made of: machine code, PTX and LLVM's IR as texts; registers and shared
+"""The contents of compiled kernels: machine code, PTX and LLVM's IR as texts; registers and shared
 memory.
 """
 
@@ -28,7 +28,7 @@ class Section(NamedTuple):
 
 
 class Resources(NamedTuple):
-    """What a block of a kernel takes; None where the machine code does not say."""
+    """The resources that a block of a kernel takes; None where the machine code does not say."""
 
     registers: int | None
     shared: int | None
@@ -38,7 +38,7 @@ class Resources(NamedTuple):
 
 
 def compiled_at(entry: int) -> tuple[Any, jit.Signature, Any, bool] | None:
-    """What was compiled to an entry point: the kernel, its signature, its dtype, `distinct`."""
+    """The source of an entry point: the kernel, its signature, its dtype, `distinct`."""
     from opstep.runtime.ir.types import DTYPES
 
     for (kernel, signature, dtype, distinct), address in list(jit._addresses.items()):

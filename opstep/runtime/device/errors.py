@@ -1,4 +1,4 @@
-"""Errors of a run, laid at the statement of a step."""
+"""Errors of a run, with the place of a step's statement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def error_in(plan: Plan, step: Step, error: OpstepError, message: str = "") -> O
 
 
 def error_of_op(plan: Plan, step: Step, error: DeviceError, stream: int) -> OpstepError:
-    """What a device said while the host waited for an op, laid at the op's door."""
+    """A device's error while the host waited for an op, as one of the op's statement."""
     if error.diagnostics[0].span is not None:
         return error
     message = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: "

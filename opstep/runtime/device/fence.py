@@ -1,4 +1,4 @@
-"""Where the host needs to see work done: it waits in place, or an event loop goes on meanwhile."""
+"""Waiting for work of streams, by a thread that blocks or in an event loop that goes on."""
 
 from __future__ import annotations
 

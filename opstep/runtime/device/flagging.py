@@ -1,11 +1,11 @@
-"""Flags that ops raise while they run at full speed: of a NaN or an infinity in their results.
+"""Flags of NaNs and infinities in results of ops that run at full speed.
 
-Behind each op whose result is to be looked at, a kernel looks at it, on the same stream and while
-caches still have it; on a GPU, where values stay to the end, many at once at the end. Which results
-those are a function of the plan says: `born` or `leaving`. The plan is what it is without flags:
-nothing moves to another stream or to other memory. All flags of a plan lie in one piece of the
-host's memory, which is only written where something is wrong; the host looks at it once a step,
-whatever control flow did in between. A `Verdict` is that look, at a step that may be under way.
+After each op whose result is watched, a kernel reads that result, on the same stream and while it
+is in the caches; on a GPU one kernel reads many results at the end, of those that keep their memory
+until then. A function of the plan chooses these results: `born` or `leaving`. The plan is the same
+as without flags: the same streams, the same memory. All flags of a plan are in one piece of the
+host's memory, which is only written where a value is bad; the host reads it once a step, whatever
+control flow did in between. A `Verdict` reads it for a step that may still be running.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from opstep.runtime.ir.types import DType, TensorType, f64, i64
 from opstep.runtime.plan.internal import FLAGS, TOGETHER, flag, flag_several, update
 from opstep.runtime.plan.plan import Plan, Run, Step
 
-_ROUNDS = 200  # that who waits looks, before it sleeps: to be woken takes longer than most steps
+_ROUNDS = 200  # looks before a thread sleeps: to wake it takes longer than most steps
 INFINITY = {"f64": 0x7FF0000000000000, "f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80}
 
 
@@ -39,23 +39,23 @@ class Raised(NamedTuple):
 
     @property
     def maker(self) -> Step:
-        """The op whose result it is, also where several run as one."""
+        """The op whose result it is, also where several ops run as one."""
         step = self.plan.steps[self.step]
         return next((m for m in step.members if self.value in m.results), step)
 
 
 Watched = list[tuple[int, int]]
-"""(step, value) of what is looked at, in the order of launches."""
+"""(step, value) of the watched results, in the order of launches."""
 Which = Callable[[Plan], Watched]
 
 Looking = tuple[list[int], list[Own]]
-"""Values, and what looks at them, bound to where they are in that order."""
+"""Values, and launches that read them, bound to their addresses in that order."""
 
 
 class PlanFlags:
-    """Those of one plan, whoever runs it: its values that are looked at, and their flags.
+    """The watched values of a plan and their flags, shared by all runs of it.
 
-    `at_end`: those that are looked at when all has run, many by one launch; they keep their memory
+    `at_end`: values that are read when all ops have run, many by one launch; they keep their memory
     until then.
     """
 
@@ -65,7 +65,7 @@ class PlanFlags:
         self.plan = plan
         self.device = device
         self.watched = watched
-        # step -> its values, their rows: of those that are looked at behind it, and at the end
+        # step -> (value, row of its flags): of those read after the step, and at the end
         self.behind: dict[int, list[tuple[int, int]]] = {}
         self.at_end: dict[int, list[tuple[int, int]]] = {}
         for row, (step, value) in enumerate(self.watched):
@@ -74,7 +74,7 @@ class PlanFlags:
         self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
     def launches(self, step: int, address_of: Callable[[int], Any]) -> list[Looking]:
-        """What looks at the results of a step, which stand where `address_of` says."""
+        """Launches that read the results of a step, which are where `address_of` says."""
         bound: list[Looking] = []
         for value, row in self.behind.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
@@ -86,7 +86,7 @@ class PlanFlags:
     def launches_at_end(
         self, steps: Sequence[int], address_of: Callable[[int], Any]
     ) -> list[Looking]:  # fmt: skip
-        """What looks at the results of these steps."""
+        """Launches that read the results of these steps."""
         found: dict[DType, list[tuple[int, int]]] = {}
         for step in steps:
             for value, row in self.at_end.get(step, ()):
@@ -106,7 +106,7 @@ class PlanFlags:
 
 
 class Flags:
-    """Those of all plans of a context."""
+    """The flags of all plans of a context."""
 
     def __init__(self, device: Device, which: Which):
         self.device = device
@@ -121,7 +121,7 @@ class Flags:
         return self._plans[id(plan)]
 
     def raised(self) -> list[Raised]:
-        """Since they were cleared; the run must be done."""
+        """The flags that were raised since they were cleared; the run must be done."""
         found = []
         for flags in self._plans.values():
             if flags.words.any():
@@ -136,21 +136,21 @@ class Flags:
             flags.words[...] = 0
 
     def set_aside(self) -> list[tuple[PlanFlags, np.ndarray]]:
-        """Clears them; gives what there was, to be put back. No run is under way."""
+        """Clears the flags and returns their values for `put_back`. No run is under way."""
         before = [(flags, flags.words.copy()) for flags in self._plans.values()]
         self.clear()
         return before
 
     def put_back(self, before: list[tuple[PlanFlags, np.ndarray]]) -> None:
-        """Raises these, too."""
+        """Raises the flags that were set aside, too."""
         for flags, words in before:
             flags.words |= words
 
 
 class Verdict:
-    """What the flags of a context say of a step. `ends`: events that are reached when it is done;
-    none where it is. Flags stay until they are cleared: what steps before and behind it in the same
-    context raise is among them.
+    """The flags of a context after a step. `ends`: events that are reached when it is done; none
+    where it is. Flags stay until they are cleared, so those of steps before and after it in the
+    same context are among them.
     """
 
     __slots__ = ("ends", "flags")
@@ -178,15 +178,15 @@ class Verdict:
 
 def born(plan: Plan) -> Watched:
     """Each result that may have a NaN or an infinity though no operand has one, and those that
-    leave the plan. What is bad between ops that run as one is not seen.
+    leave the plan. Values between ops that run as one are not watched.
     """
     found = _leaving(plan)
     return [(k, v) for k, v in _floats(plan) if v in found or _may_fault(plan.steps[k])]
 
 
 def leaving(plan: Plan) -> Watched:
-    """Results that leave the plan: as outputs, or into a named tensor. What is bad elsewhere and
-    shows in none of them does no harm.
+    """Results that leave the plan: as outputs, or into a named tensor. A bad value elsewhere that
+    reaches none of them does no harm.
     """
     found = _leaving(plan)
     return [(k, v) for k, v in _floats(plan) if v in found]
@@ -214,7 +214,7 @@ def _leaving(plan: Plan) -> set[int]:
 
 
 def _made(plan: Plan) -> set[int]:
-    """Values that can be bad only where a result that is looked at can be."""
+    """Values that can be bad only where a watched result is."""
     literals = ((v, plan.buffers[value.buffer].literal) for v, value in enumerate(plan.values))
     found = {v for v, n in literals if n is not None and isfinite(n)}
     found |= {v for v, value in enumerate(plan.values) if not value.type.dtype.is_float}
@@ -245,7 +245,7 @@ def _may_fault(step: Step) -> bool:
 
 
 def _is_looked_at(step: Step) -> bool:
-    """Whether there are kernels that compute its results, of ops that programs name."""
+    """Whether kernels compute its results, and programs can name its op."""
     return bool(step.launches) and bool(step.members or step.op.family != "internal")
 
 
@@ -262,7 +262,7 @@ def _floats(plan: Plan) -> Iterator[tuple[int, int]]:
 
 
 def step_for(t: TensorType) -> tuple[Step, tuple[TensorType, TensorType]]:
-    """A step, of no plan, that looks at a tensor; and the types that a device needs for it."""
+    """A step, of no plan, that reads a tensor; and the types that a device needs for it."""
     statement = Apply((), Name(flag.name, NOWHERE), ())
     return Step(flag, (), (), (t,), {}, 0, statement), (t, FLAGS)
 
@@ -270,7 +270,7 @@ def step_for(t: TensorType) -> tuple[Step, tuple[TensorType, TensorType]]:
 def step_for_several(
     types: Sequence[TensorType], rows: Sequence[int], words: int
 ) -> tuple[Step, tuple[TensorType, ...]]:  # fmt: skip
-    """Likewise for several of one dtype, with so many words for flags."""
+    """`step_for` of several tensors of one dtype, with so many words for flags."""
     padded = (*types, *[types[0]] * (TOGETHER - len(types)))
     statement = Apply((), Name(flag_several.name, NOWHERE), ())
     step = Step(flag_several, (), (), padded, {"rows": tuple(rows)}, 0, statement)

@@ -53,7 +53,7 @@ class Library(Protocol):
 
 
 def library_of(name: str) -> Library:
-    """What runs an op. Raises `InputError` where the library cannot be imported."""
+    """The function that runs an op. Raises `InputError` where the library cannot be imported."""
     library = name.partition(".")[0]
     try:
         module: Any = importlib.import_module(MODULES[library])

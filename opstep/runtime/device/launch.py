@@ -1,5 +1,4 @@
-"""What an op asks of a device: launches of kernels written as plain Python functions over raw
-pointers.
+"""Launches, by which an op runs on a device: kernels are plain Python functions over raw pointers.
 
 `Launch` is one for the CPU, which other devices can run too, a unit a thread; `Grid` is one for
 CUDA, described at the end, and `Call` a routine of a library there.
@@ -164,7 +163,7 @@ class Held(Scratch):
 
 
 class Tiles(NamedTuple):
-    """Which elements of the result `of` each unit of a launch writes.
+    """The elements of the result `of` that each unit of a launch writes.
 
     The result is matrices of so many rows and columns, cut into blocks: a unit is one. Blocks
     `along` a row follow each other, or those along a column do.
@@ -179,7 +178,7 @@ class Tiles(NamedTuple):
 
 
 class Clamp(NamedTuple):
-    """What an element x becomes: `low` where x <= `floor`, `high` where x > `high`. NaN stays."""
+    """A limit on each element x: `low` where x <= `floor`, `high` where x > `high`. NaN stays."""
 
     floor: float
     low: float

@@ -1,4 +1,4 @@
-"""Who is told of each op of a run, and what they can ask of it."""
+"""Listeners: called before and after each op of a run, with what they may read and change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from opstep.runtime.device.protocols import Memory
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.plan import Step
 
@@ -15,19 +14,8 @@ if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
 
 
-class Address(NamedTuple):
-    """Where bytes stand."""
-
-    memory: Memory
-    offset: int
-
-    @property
-    def address(self) -> int:
-        return self.memory.address + self.offset
-
-
 class Execution(NamedTuple):
-    """One op about to run, or just run: what listeners are told. `number`: of the step in its plan.
+    """One op that is about to run, or has just run. `number`: of the step in its plan.
 
     Values are read through `binding`; on a device with streams they mean something only when the op
     is done (`sync=op`).
@@ -66,7 +54,7 @@ class Execution(NamedTuple):
 
 
 class Listener(Protocol):
-    """Told around every op; see `Execution`."""
+    """Called around every op; see `Execution`."""
 
     def before(self, execution: Execution) -> None: ...
     def after(self, execution: Execution) -> None: ...

@@ -1,4 +1,4 @@
-"""What debug memory holds before it is written."""
+"""The bits of debug memory before it is written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from opstep.runtime.ir.types import DType
 
 
 def payload(dtype: DType) -> np.generic:
-    """What debug memory holds before it is written: a NaN with a payload of its own, or the largest
-    integer.
-
-    As an unsigned integer of the type's width.
+    """The bits of debug memory before it is written, as an unsigned integer of the type's width: a
+    NaN with a payload of its own, or the largest integer.
     """
     patterns = {"f64": 0x7FF8_DEAD_0B5E_55ED, "f32": 0x7FC0_5EED, "f16": 0x7E5D, "bf16": 0x7FDE}
     width = np.dtype(f"u{dtype.itemsize}")

@@ -1,8 +1,8 @@
-"""What the runtime asks of a device and of a recorder: all of it stands here.
+"""The interfaces of a device and of a recorder, as the runtime uses them.
 
 A device is a folder beside this file, with a class that derives from `Device`, and an entry in
-`opstep.api.devices.KINDS`. It makes its own memory, streams, events, launches and work, and is
-handed back only what it made itself. Nobody else looks into these (`Own`).
+`opstep.api.devices.KINDS`. It makes its own memory, streams, events, launches and work, and gets
+back only objects that it made itself; to the runtime they are opaque (`Own`).
 
     prepare ── launches ──> bind ── bound ──> capture ── work ──> Stream.submit
     once an op and types    addresses         one piece           in order
@@ -93,7 +93,7 @@ class Stream(Protocol):
         ...
 
     def wait(self, event: Own, /) -> None:
-        """What is queued from here on begins when the event is reached. In the hot loop."""
+        """Later work of the stream begins when the event is reached. In the hot loop."""
         ...
 
     def start(self) -> None:
@@ -242,7 +242,7 @@ class Device(Protocol):
         """They are likely to be bound soon: what is not compiled may be, in the background."""
 
     def uncompiled(self, launches: Iterable[Any]) -> int:
-        """How many kernels would have to be compiled before they can be bound, if that is known."""
+        """The number of kernels to compile before they can be bound, if that is known."""
         return 0
 
     def bind(self, launches: Own, addresses: list[int], workspace: int) -> list[Own]:
@@ -252,8 +252,9 @@ class Device(Protocol):
         ...
 
     def pointers(self, bound: list[Own], slot: int) -> Iterable[Callable[[int], Any]]:
-        """What to call with another address of an operand or result, by its index in `addresses` of
-        `bind`. It holds from the next time the work is issued; none is being issued meanwhile.
+        """Functions to call with another address of an operand or result, by its index in
+        `addresses` of `bind`. It holds from the next time the work is issued; none is being issued
+        meanwhile.
         """
         ...
 
@@ -282,7 +283,7 @@ class Device(Protocol):
         self, code: list[Callable[[], Any]], streams: Sequence[Own], alone: bool, tape: Any,
         spread: bool,
     ) -> list[Callable[[], Any]]:  # fmt: skip
-        """What a binding calls between two calls of graphs, and what it is to call instead.
+        """Code that a binding calls between two calls of graphs; returns the code to call instead.
         `alone`: nothing else of the run comes before or behind it. `tape`: None or the binding's.
         `spread`: some launches are marked as to run `beside` those before them.
         """
@@ -310,7 +311,7 @@ class Device(Protocol):
         ...
 
     def wait_for_op(self, stream: Own, progress: Callable[[], int] = int) -> None:
-        """What ``sync=op`` waits for behind each op: the stream is idle. Raises what went wrong,
+        """Waits after an op under ``sync=op``, until the stream is idle. Raises what went wrong,
         and `DeviceError` after `patience`, which begins anew where `progress` has changed.
         """
         stream.synchronize()
@@ -318,7 +319,7 @@ class Device(Protocol):
     # --- recording ---
 
     def tape(self, binding: Binding, recorder: Recorder) -> Tape | None:
-        """What a binding is recorded with, from when it is bound; None: nothing is."""
+        """The tape that records a binding, made before it is bound; None: nothing is recorded."""
         ...
 
     def meanwhile(self, recorder: Recorder) -> None:
@@ -346,7 +347,7 @@ class Recorder(Protocol):
         ...
 
     def details(self, t: TensorType) -> Sequence[tuple[Step, Types]]:
-        """What is taken of a tensor of that type beyond statistics, when the plan is bound: steps
+        """Figures of a tensor of that type beyond statistics, asked when the plan is bound: steps
         of no plan, each with the types of its operands (the tensor, `statistics.ENABLED`) and of
         its i64 result, whose words go to `StreamRecord.details`.
         """
@@ -364,7 +365,7 @@ class Recorder(Protocol):
         ...
 
     def add_record(self, record: StreamRecord | HostRecord) -> None:
-        """What a stream or the host did in an activation."""
+        """Takes the record of a stream or the host in an activation."""
         ...
 
     def may_defer(self, flush: Callable[[], None]) -> bool:
@@ -391,8 +392,8 @@ class Recorder(Protocol):
 
 
 class Recording(Protocol):
-    """Where runs are recorded: gives each its recorder. `fuses`: which ops may run as one on a GPU,
-    as they do in runs that are not recorded; those that do share a row.
+    """A place where runs are recorded, with a recorder for each. `fuses`: the ops that may run as
+    one on a GPU, as in runs that are not recorded; those that do share a row.
     """
 
     fuses: Fuse

@@ -1,8 +1,11 @@
 """Ranks: processes that run one program together, and what a collective does on the CPU.
 
-A process has at most one `Transport`, which whoever starts the run connects. What goes over it are
-bytes: arithmetic is the ops' own, so results do not depend on the library that carries them.
-Between GPUs NCCL takes its place (`cuda.vendor.nccl`); ranks find each other over it all the same.
+A process has at most one `Transport`; the program that starts the run calls `connect`. A transport
+carries bytes and ops do the arithmetic, so results do not depend on the library that carries them.
+Between GPUs NCCL carries the bytes (`cuda.vendor.nccl`), and its setup goes over the transport.
+
+This module also records which collective the process has reached last (`stand`), for messages about
+ranks that are lost or wait for each other.
 """
 
 from __future__ import annotations
@@ -25,19 +28,22 @@ from opstep.runtime.plan.plan import Plan, Step
 
 
 class Ranks(Protocol):
-    """One rank's door to the others of a group. Arrays may have any strides; those that come are
-    contiguous. Raises `DeviceError` where a rank is gone.
+    """A group of ranks, as one of them sees it: `index` is its own number in the group, of `size`
+    ranks. Arrays that are sent may have any strides; those received are contiguous. Methods raise
+    `DeviceError` where a rank has ended.
     """
 
     index: int
     size: int
 
     def exchange(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Gives each rank its part; what each gives this one, of the shape of its own part."""
+        """Sends ``parts[k]`` to rank k. Returns what each rank sent to this one, in their order,
+        with the shape of this rank's own part.
+        """
         ...
 
     def gather(self, array: np.ndarray, sizes: Sequence[int] = ()) -> list[np.ndarray]:
-        """The arrays of all: of one shape, or of one axis and these `sizes`."""
+        """The arrays of all ranks: of one shape, or of one axis with these `sizes`."""
         ...
 
     def broadcast(self, array: np.ndarray, root: int) -> np.ndarray: ...
@@ -50,7 +56,7 @@ class Ranks(Protocol):
 
 
 class Transport(Protocol):
-    """What connects this process with the others. `rank`: its own number; `world`: all of them."""
+    """The connection of this process to the others. `rank`: its own number; `world`: all ranks."""
 
     rank: int
 
@@ -60,12 +66,12 @@ class Transport(Protocol):
     def ranks(self, group: Group) -> Ranks: ...
 
     def wait_for(self, others: Collection[int]) -> None:
-        """From now on this process waits for these ranks, on a GPU; or for none."""
+        """From now on this process waits, on a GPU, for these ranks, or for none."""
         ...
 
     def when_lost(self, call: Callable[[str], Any]) -> None:
-        """`call` is told, from another thread, once ranks that a GPU waits for will never come:
-        why.
+        """Calls `call` with the reason, from another thread, once ranks that a GPU waits for have
+        ended.
         """
         ...
 
@@ -74,23 +80,24 @@ Place = tuple[Plan, Step]
 _E = TypeVar("_E", bound=DeviceError)
 
 _connected: Transport | None = None
-_standing: Place | None = None
-_first: Place | None = None  # of what is under way, where several are
+_standing: Place | None = None  # the last collective that was reached
+_first: Place | None = None  # the first of those under way
 _inside = False  # whether any is under way
-_owed: dict[int, set[int]] = {}  # ranks that have a part in what a stream of a GPU was given
+_owed: dict[int, set[int]] = {}  # stream of a GPU -> ranks in the collectives issued to it
 _noted: list[Place] | None = None
 _check: Callable[[Plan, Step], Any] | None = None
 
 
 def connect(transport: Transport | None, check: Callable[[Plan, Step], Any] | None = None) -> None:
-    """From now on collectives of this process use this transport. `check` is called before each,
-    and raises `OpstepError` where others are at another one.
+    """Has the collectives of this process use this transport (None: none). `check` is called before
+    each of them, and raises `OpstepError` where other ranks have reached another one.
     """
     global _connected, _check
     _connected, _check = transport, check
 
 
 def connected() -> Transport:
+    """The transport. Raises `DeviceError` where there is none."""
     if _connected is None:
         message = "this process is no rank of a group: nothing connects it with others"
         raise DeviceError(message, hint="opstep run --ranks 2, torchrun and mpirun start ranks")
@@ -103,7 +110,9 @@ def rank_here() -> int | None:
 
 
 def stand(plan: Plan, step: Step, stream: int = 0) -> None:
-    """This rank comes to an op that others take part in; on a GPU, hands it to a stream."""
+    """Records that this rank has reached an op in which others take part. `stream`: handle of the
+    GPU's stream that it is issued to, 0 on the CPU.
+    """
     global _standing, _first, _inside
     place = (plan, step)
     _first = _first if _inside else place
@@ -119,8 +128,8 @@ def stand(plan: Plan, step: Step, stream: int = 0) -> None:
 
 @contextmanager
 def noted() -> Iterator[list[Place]]:
-    """Within, what this rank comes to is noted: on the way out there are the first and the last of
-    it, and one of each group.
+    """Within, the collectives that this rank reaches are appended to the list; at the end it keeps
+    the first, one of each group, and the last.
     """
     global _noted
     before, _noted = _noted, []
@@ -134,15 +143,13 @@ def noted() -> Iterator[list[Place]]:
 
 
 def owed() -> Collection[int]:
-    """The ranks that have a part in what streams of a GPU were given, and nobody saw done."""
+    """The ranks in collectives that were issued to a GPU and are not known to be done."""
     return set().union(*_owed.values()) if _owed else ()
 
 
 @contextmanager
 def awaited(stream: int) -> Iterator[None]:
-    """Within, the host waits for all that a stream of a GPU was given, and what others were that it
-    waits for.
-    """
+    """Within, the host waits for all work of a stream of a GPU, and so for other ranks in it."""
     global _inside
     transport = connected()
     transport.wait_for(owed())
@@ -155,8 +162,8 @@ def awaited(stream: int) -> Iterator[None]:
 
 
 def standing() -> str:
-    """Where this rank is: ``at step.opg:13 (all_reduce)``, or behind it, or between two of what a
-    GPU was given at once; "" before the first such op.
+    """The collective that this rank has reached: ``at step.opg:13 (all_reduce)``, or ``behind`` it
+    when it is done, or ``between`` two that were issued to a GPU at once; "" before the first one.
     """
     if _standing is None or _first is None:
         return ""
@@ -172,7 +179,7 @@ def _named(plan: Plan, step: Step) -> str:
 
 
 def located(error: _E) -> _E:
-    """An error of this rank where it stands: at an op, if it is at one."""
+    """The error with the place of the collective that this rank has reached."""
     at = standing()
     if at.startswith("at ") and _standing is not None:
         placed: Any = error_in(*_standing, error)
@@ -183,7 +190,7 @@ def located(error: _E) -> _E:
 
 
 class JoinedCall(NamedTuple):
-    """One op of a group of several ranks, on concrete types."""
+    """A collective of several ranks, as a `Routine` of the CPU."""
 
     op: Any
     types: tuple[TensorType, ...]  # of operands and results
@@ -209,16 +216,9 @@ class JoinedCall(NamedTuple):
         return run
 
 
-def is_joined(step: Step) -> bool:
-    """Whether other ranks have a part in it."""
-    return is_shared(step.op, step.attrs) or (
-        step.op.traits.by_rank and step.attrs["over"].size > 1
-    )
-
-
 def may_agree(plan: Plan) -> bool:
-    """Whether ranks may have to tell each other, before what a plan updates is kept, that no assert
-    of any failed.
+    """Whether ranks have to agree that no assert of any rank failed before a plan's updates are
+    made.
     """
     return (
         rank_here() is not None

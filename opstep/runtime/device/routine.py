@@ -1,4 +1,4 @@
-"""What a device runs of a library: planned once, then bound to addresses, then enqueued."""
+"""Routines of other libraries: planned once, then bound to addresses, then enqueued."""
 
 from __future__ import annotations
 

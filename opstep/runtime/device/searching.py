@@ -1,10 +1,10 @@
-"""Behind each op of a debugged run its results are searched for elements that nobody wrote.
+"""Searches the results of ops for elements that were never written, in debug mode.
 
-With ``sync=op`` the host waits for each op and its search. On a device that takes a stretch as one
-piece of work it does so only for ops that those who seek do not know: else all of a segment is
-issued with its searches, and the host waits once. Where one of them has found something, or
-something is to be told of an op, the segment runs again, op by op: as ops are pure, with the same
-results. A segment that overwrites what it has read is not run twice.
+With ``sync=op`` the host waits for each op and its search. On a device that replays a stretch of
+launches as one piece of work (`Device.stretches`), a segment is issued at once with all its
+searches, and the host waits once, where every `Seeker` `knows` all of its ops. Where a search finds
+something, the segment runs again op by op, with the same results, as ops are pure. A segment that
+overwrites a buffer that it has read cannot run twice, and always runs op by op.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from opstep.runtime.device.errors import error_of_op
-from opstep.runtime.device.listening import Address, Execution, Listener
+from opstep.runtime.device.listening import Execution, Listener
 from opstep.runtime.device.protocols import Own, Stream
+from opstep.runtime.device.store import Address
 from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType, u8
@@ -30,9 +31,8 @@ NONE = TensorType(u8, (0,))
 
 
 class Search:
-    """Looks whether results of an op have elements with the bits that ``fill=nan`` gives memory.
-    `words`: for each piece of work whether it has begun, so that the op is done, and whether it has
-    found any.
+    """Looks in an op's results for elements with the bits that ``fill=nan`` writes. `words`: two of
+    each piece of work, set to 1 when it begins (the op is done then), and when it finds any.
     """
 
     def __init__(self, stream: Stream, work: Sequence[Own], words: np.ndarray):
@@ -57,21 +57,23 @@ class Search:
 
 @runtime_checkable
 class Seeker(Listener, Protocol):
-    """Wants the results of ops searched. Of an op that it knows it need not be told where nothing
-    is found.
+    """A listener for which results are searched. It need not be called for ops that it knows where
+    nothing is found.
     """
 
     def issued(self, execution: Execution, search: Search | None) -> None:
-        """The op was launched, and then the search; None: its results were not filled, or it runs
-        together with other ranks. Control flow launches nothing.
+        """Called when an op and then its search were launched. `search` is None where the results
+        were not filled, or other ranks take part. Control flow launches nothing.
         """
         ...
 
-    def knows(self, step: Step) -> bool: ...
+    def knows(self, step: Step) -> bool:
+        """Whether it need not be called for this op where nothing is found."""
+        ...
 
 
 class _Run(NamedTuple):
-    """An op of a segment. Its `search` may look at nothing, and only tell that the op is done."""
+    """An op of a segment. A `search` of no elements only shows that the op is done."""
 
     step: Step
     stream: int
@@ -100,17 +102,17 @@ class Searching:
 
     @classmethod
     def of(cls, binding: Binding) -> Searching | None:
-        """None where nobody seeks."""
+        """None where no listener is a `Seeker`."""
         seekers = [listener for listener in binding.listeners if isinstance(listener, Seeker)]
         return cls(binding, seekers) if seekers else None
 
     def issue(self, work: Callable[[], Any]) -> None:
-        """Part of the segment, whoever waits for it."""
+        """Adds work to the segment."""
         if self._screens:
             self._quick.append(work)
 
     def behind(self, execution: Execution) -> list[Callable[[], Any]]:
-        """What is called behind an op's launches."""
+        """Code to call after an op's launches."""
         step, binding = execution.step, self.binding
         search = None
         if step.launches and is_searched(binding.plan, step):
@@ -133,7 +135,7 @@ class Searching:
         return Search(self.binding.streams[stream], work, words)
 
     def segment(self, code: list[Callable[[], Any]]) -> list[Callable[[], Any]]:
-        """The segment's code, which has come to its end."""
+        """The code of the segment that ends here, from the code that runs it op by op."""
         quick, self._quick = self._quick, []
         runs, self._runs = self._runs, []
         words, self._first = self._words[self._first : self._used], self._used
@@ -144,7 +146,7 @@ class Searching:
 
 
 class _Screen:
-    """A segment, issued at once where all of its ops are known."""
+    """A segment that is issued at once where all of its ops are known, else op by op."""
 
     def __init__(
         self, searching: Searching, code: list[Callable[[], Any]], quick: list[Callable[[], Any]],
@@ -188,8 +190,8 @@ class _Screen:
         yield from binding.streams[: max(binding.plan.streams, 1)]
 
     def _wait(self) -> None:
-        """An op may take as long as one that is waited for by itself. What goes wrong is laid at
-        the door of the first that is not done.
+        """Waits for all streams. Each op may take as long as one that is waited for alone. An error
+        names the first op that is not done.
         """
         binding = self._searching.binding
         try:
@@ -202,10 +204,10 @@ class _Screen:
 
 
 def is_searched(plan: Plan, step: Step) -> bool:
-    """Whether an op can be run again, and its results were filled before it ran.
+    """Whether an op can run again, and its results were filled before it ran.
 
-    A result that takes over its operand's memory was not, and to run its op again would be to run
-    it on its own result; nor was a named tensor.
+    Not where a result has the memory of an operand, so that a second run would read the result, nor
+    where it is a named tensor.
     """
     if not step.launches or is_shared(step.op, step.attrs):
         return False
@@ -215,8 +217,8 @@ def is_searched(plan: Plan, step: Step) -> bool:
 
 
 def _can_repeat(plan: Plan, runs: Sequence[_Run]) -> bool:
-    """Whether ops that follow each other find what they have found when they run again."""
-    found: set[int] = set()  # buffers that were read before they were written
+    """Whether consecutive ops read the same values when all of them run again."""
+    found: set[int] = set()  # buffers that are read before they are written
     written: set[int] = set()
     for run in runs:
         found.update(b for b in run.step.reads if b not in written)

@@ -1,13 +1,25 @@
-"""The named tensors of a program on a device, shared by all contexts that run it."""
+"""Places in memory, and the named tensors of a program, which all contexts that run it share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from opstep.runtime.device.protocols import Device, Memory, Own
 from opstep.runtime.ir.types import TensorType
+
+
+class Address(NamedTuple):
+    """A place in memory, `offset` bytes from its beginning."""
+
+    memory: Memory
+    offset: int
+
+    @property
+    def address(self) -> int:
+        return self.memory.address + self.offset
 
 
 class Store:
@@ -54,8 +66,8 @@ class Store:
 
 
 class Before:
-    """Named tensors as they were before a run that may change them at any moment. `names`: those
-    that stand here now.
+    """Copies of named tensors from before a run that may change them. `names`: tensors that have
+    a copy now.
     """
 
     def __init__(self, device: Device, store: Store):
@@ -65,7 +77,7 @@ class Before:
         self._memory: dict[str, Memory] = {}
 
     def copies(self, names: Sequence[str]) -> list[Own]:
-        """Work for a stream that brings these tensors here."""
+        """Work for a stream that copies these tensors here."""
         for name in names:
             if name not in self._memory:
                 nbytes = self.store.memory(name).nbytes
@@ -73,11 +85,11 @@ class Before:
         return [self._copy(self.store.memory(n), self._memory[n]) for n in names]
 
     def read(self, name: str) -> np.ndarray:
-        """What stands here, for as long as nothing else does: a view where it can be one."""
+        """The value of a tensor here, until the next `copies`: a view where it can be one."""
         return self.device.read(self._memory[name], 0, self.store.types[name])
 
     def back(self) -> list[Own]:
-        """Work for a stream that gives the tensors back what stands here, which is over then."""
+        """Work for a stream that restores the tensors, and forgets the copies."""
         names, self.names = self.names, ()
         return [self._copy(self._memory[n], self.store.memory(n)) for n in names]
 

@@ -1,4 +1,4 @@
-"""What a binding is recorded with, for as long as it lives."""
+"""The recording of a binding: the launches and callables around its ops that read clocks."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Op(Signed):
       operand, the function of scalars that does it and the numbers that it takes after them; None
       where it is better not joined with others (`plan.fusing`). Operands broadcast.
     - ``shows(x, **attrs)``: where an op of one operand only moves elements, for each result which
-      elements of x it has, `Places` of those given; may raise `Untellable` (`plan.moving`).
+      elements of x it has, `Places` of those given; may raise `Untellable` (`plan.viewing`).
     - ``faults``: what makes a NaN or an infinity of finite operands, see `ir.faults`; `NO_FAULTS`
       where nothing does.
 

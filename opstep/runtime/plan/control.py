@@ -16,6 +16,6 @@ def control_of(step: Step) -> type[Control]:
 
 
 def passed_types(step: Step) -> tuple[TensorType, ...]:
-    """What a step of control flow hands to the graphs that it calls."""
+    """The types of the values that a step of control flow passes to the graphs that it calls."""
     passed = step.operand_types[1 if control_of(step).selects else 0 :]
     return tuple(t for t in passed if t is not None)

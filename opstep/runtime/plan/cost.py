@@ -1,7 +1,7 @@
-"""What the planner believes an op takes: it decides what is worth another stream.
+"""Estimates of the time that ops take, by which the planner decides what is worth another stream.
 
 The figures are those of one core of a common server CPU. They need not be right for the machine at
-hand: a wrong estimate makes a plan slower, never wrong.
+hand: a wrong estimate can make a plan slower, and never makes it wrong.
 """
 
 from __future__ import annotations

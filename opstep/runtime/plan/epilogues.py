@@ -1,35 +1,35 @@
-"""Ops behind a product or a convolution, computed of each element before it is stored: an epilogue.
+"""Epilogues: elementwise ops after a product or a convolution, computed of each element of its
+result before that is stored.
 
-What follows elementwise (`plan.fusing`) then costs no launch. Each op still rounds its own element
-type, so no bit changes. It is the device that says where it has kernels for that: they are the ones
-that would run the product alone, too.
+The elementwise ops (`plan.fusing`) then cost no launch. Each op still rounds to its own element
+type, so no bit changes. The device says where it has kernels for that: the same that would run the
+product alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.body import MOST_OPERANDS, Body, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
 from opstep.runtime.plan.flat import Flat
-from opstep.runtime.plan.fusing import Grouping, is_elementwise
-from opstep.runtime.plan.internal import PlanOp
+from opstep.runtime.plan.fusing import MOST_OPERANDS, Body, Grouping, fused, is_elementwise
+from opstep.runtime.plan.internal import Described, PlanOp
 from opstep.runtime.plan.plan import Step, Takes
 
-# Elements, times the ops behind: tiles leave processors few threads to compute them with, so that
-# more are as fast on their own, at the speed of memory. But for those of an instruction or two.
+# Elements, times the ops of the epilogue. The tiles of a product leave multiprocessors few threads
+# for these ops, so more of them are as fast in a launch of their own. Not those of `QUICK`, which
+# take an instruction or two.
 MOST = 1 << 22
 QUICK = frozenset({"relu", "clip", "neg", "abs"})
 NEAR = 16  # steps between a product and what follows it: its operands have to live as long
-FIRST = 3  # of the other operands, whose memory a result may take over: no product has more
+FIRST = 3  # number of the first operand that is not the product's: no product has more
 
 
 class epilogued(PlanOp):
-    """An op and those that follow it; `kernels.pointwise.groups` says how."""
+    """An op with its epilogue (kernels in `kernels.pointwise.groups`)."""
 
     name = "fused"
     traits = Traits(moves=True)  # its operands are seen as they are stored
@@ -41,9 +41,10 @@ class epilogued(PlanOp):
 
 
 @dataclass(frozen=True, repr=False)
-class Epilogue:
-    """What an `epilogued` op computes, without shapes: `op` of the first `count` operands, and
-    `body`, whose operand `place` is its result; its others are those from `FIRST` on.
+class Epilogue(Described):
+    """The computation of an `epilogued` op, without shapes: `op` of the first `count` operands,
+    then `body`, whose operand `place` is the result of `op`, and whose others are those from
+    `FIRST` on.
     """
 
     op: type[Op]
@@ -53,15 +54,8 @@ class Epilogue:
     place: int
 
     def result_type(self, t: TensorType) -> TensorType:
-        """Of the op, where `t` is that of a result of the whole."""
+        """The type of the op's result, where `t` is that of a result of the `epilogued` op."""
         return t.with_dtype(self.body.operands[self.place])
-
-    @cached_property
-    def text(self) -> str:
-        return repr((self.op.name, self.attrs, self.count, self.body, self.place))
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 def with_epilogues(flat: Flat, takes: Takes) -> Flat:
@@ -86,24 +80,23 @@ def with_epilogues(flat: Flat, takes: Takes) -> Flat:
 
 
 def _alone(flat: Flat, grouping: Grouping, v: int) -> bool:
-    """Whether one step reads a value, and nobody after the run."""
+    """Whether one step alone reads a value, and it is no output."""
     home = flat.homes[v]
-    return flat.kinds[home] == "temp" and grouping.readers.get(home, 0) == 1
+    return flat.kinds[home] == "temp" and len(grouping.readers.get(home, ())) == 1
 
 
 def _waits(flat: Flat, first: int, last: int) -> bool:
-    """Whether a step may run at the place of a later one: nothing between them changes what it
-    reads.
+    """Whether a step may run at the place of a later one: no step between them changes its
+    operands.
     """
     homes = flat.homes
     read = {homes[v] for v in flat.steps[first].operands if v is not None}
     between = flat.steps[first + 1 : last]
-    written = (v for s in between if not s.op.traits.reinterprets for v in (*s.results, *s.changed))
-    return not any(homes[v] in read for v in written)
+    return not any(homes[v] in read for s in between for v in s.values_written)
 
 
 def _joined(flat: Flat, grouping: Grouping, first: int, last: int, v: int) -> Step | None:
-    """The step that does the work of both; None where their shapes forbid it."""
+    """The step that replaces both; None where their shapes forbid it."""
     of, then = flat.steps[first], flat.steps[last]
     types = flat.types
     group = then if then.op is fused else grouping.step([last])[0]
@@ -142,12 +135,12 @@ def _in_tiles(of: Step) -> bool:
 
 
 def _is_quick(body: Body) -> bool:
-    """Whether a tile takes hardly longer with this behind its sums."""
+    """Whether a tile takes hardly longer with this epilogue."""
     return len(body.operands) == 1 and all(m.op.name in QUICK for m in body.members)
 
 
 def _cost(flat: Flat, first: int, last: int) -> int:
-    """What the step that does the work of two takes."""
+    """The time of the step that replaces two, in ns."""
     alone = flat.costs[first]
     nbytes: Any = flat.types[flat.steps[first].results[0]].nbytes
     return max(alone, alone + flat.costs[last] - LAUNCH_NS - 2 * nbytes // BYTES_PER_NS)

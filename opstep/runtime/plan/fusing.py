@@ -1,32 +1,87 @@
-"""Elementwise ops that follow each other, as one launch: what lies between them stays in registers.
+"""Groups of elementwise ops that run as one launch: values between them stay in registers.
 
-Each op still computes and rounds its own element type, so no bit changes. A group of ops becomes
-one step, `fused`, at the place of its last op. Ops join a group only until something outside reads
-what the group makes, so no order has to be searched: all that a group needs is there at its place,
-and all that needs it comes later.
+Each op still computes and rounds in its own element type, so no bit changes. A group becomes one
+step, `fused`, at the place of its last op. Ops join a group only until a step outside reads one of
+its results, so no order has to be searched: all operands of a group are ready at its place, and all
+readers of its results come later.
 
-An update of a named tensor is elementwise too: the group stores what the update would copy.
+An update of a named tensor is elementwise too: the group stores the value that it would copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.interfaces import per_channel_of
-from opstep.runtime.plan.body import MOST_OPERANDS, Body, Member, fused
+from opstep.runtime.ir.op import Op, Traits
+from opstep.runtime.ir.types import DType
 from opstep.runtime.plan.cost import BYTES_PER_NS, FLOPS_PER_NS, LAUNCH_NS, WORTH_A_KERNEL_NS
 from opstep.runtime.plan.flat import Flat
-from opstep.runtime.plan.internal import update
+from opstep.runtime.plan.internal import Described, PlanOp, update
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.plan.schedule import dependencies
 
+MOST_OPERANDS = 24  # of a group
+MOST_MEASURED = 5  # of its registers: a multiprocessor has room for two blocks that count them
 MOST_OPS = 32  # of a group: compilers take long for more
 MOST_READ = MOST_OPERANDS - 6  # buffers, so that another op finds room
 
 
+class fused(PlanOp):
+    """Ops that are computed together, element by element (kernels in `kernels.pointwise.fused`)."""
+
+    name = "fused"
+    traits = Traits(moves=True)  # its operands are seen as they are stored
+    inplace = tuple(range(MOST_OPERANDS))
+
+
+class measured(PlanOp):
+    """`fused` that also takes moments and counts of some registers, for a recorded run."""
+
+    name = "measured"
+    traits = Traits(moves=True)
+    inplace = fused.inplace
+
+
+class Member(NamedTuple):
+    """One op of a group. Its operands are registers: those of the group's operands come first, then
+    one for each member. `seen`: the types that it computes with.
+    """
+
+    op: type[Op]
+    operands: tuple[int, ...]
+    seen: tuple[DType, ...]
+    result: DType
+    attrs: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Body(Described):
+    """The computation of a group, without shapes.
+
+    `results` are the registers that it stores; those marked in `updates` only where no assert
+    failed, by the run's status, which is operand number `status` (-1: no updates).
+    Operands that are `per_channel` have an element for each place along axis 1 of the results;
+    others broadcast.
+    """
+
+    operands: tuple[DType, ...]
+    members: tuple[Member, ...]
+    results: tuple[int, ...]
+    updates: tuple[bool, ...]
+    status: int
+    per_channel: tuple[int, ...] = ()
+
+    @property
+    def types(self) -> tuple[DType, ...]:
+        """Of the registers."""
+        return self.operands + tuple(m.result for m in self.members)
+
+
 def with_fused(flat: Flat) -> Flat:
-    """The same with groups of elementwise ops as one step each, where that is worth a kernel."""
+    """The graph with groups of elementwise ops as one step each, where that is worth a kernel."""
     groups = _Finder(flat).groups()
     if not groups:
         return flat
@@ -65,7 +120,7 @@ class _Group:
 
 
 def _now(group: _Group) -> _Group:
-    """What a group has become part of."""
+    """The group that a group is part of now."""
     while group.into is not group:
         group = group.into
     return group
@@ -98,7 +153,7 @@ def _merge(a: _Group, b: _Group) -> None:
 
 
 class _Finder:
-    """Looks at each step once."""
+    """Finds groups in one pass over the steps."""
 
     def __init__(self, flat: Flat):
         self.flat = flat
@@ -128,7 +183,7 @@ class _Finder:
         return [g for g in found if g.open]
 
     def _fits(self, step: Step) -> bool:
-        """Whether each element of the one result comes of one of each operand."""
+        """Whether each element of the one result is computed from one element of each operand."""
         types = self.flat.types
         if step.op is update:
             value, target = types[step.operands[0] or 0], types[step.results[0]]
@@ -187,8 +242,8 @@ class _Finder:
 
 
 def is_elementwise(step: Step) -> bool:
-    """Whether each element of the one result comes of one of each operand, by an op that may be
-    joined with others.
+    """Whether each element of the one result is computed from one element of each operand, by an
+    op that may be in a group.
     """
     if step.op.element is None or len(step.results) != 1 or None in step.operands:
         return False
@@ -196,39 +251,33 @@ def is_elementwise(step: Step) -> bool:
 
 
 def _seen(step: Step) -> list[tuple[int, bool]]:
-    """What a step reads: values, and whether they have an element for each channel."""
+    """The values that a step reads, and whether they have an element for each channel."""
     per_channel = per_channel_of(step.op)
     return [(v, k in per_channel) for k, v in enumerate(step.operands) if v is not None]
 
 
 class Grouping:
-    """Makes steps of groups. `readers`: how many steps, and outputs, read each buffer."""
+    """Makes steps of groups. `readers`: see `Flat.readers`."""
 
     def __init__(self, flat: Flat):
         self.flat = flat
         self._made: dict[int, tuple[Step, int]] = {}
-        last: dict[int, int] = {}  # buffer -> how many steps read it
-        for step in flat.steps:
-            for v in {flat.homes[v] for v in (*step.operands, *step.touched) if v is not None}:
-                last[v] = last.get(v, 0) + 1
-        for v in flat.outputs:
-            last[flat.homes[v]] = last.get(flat.homes[v], 0) + 1
-        self.readers = last
+        self.readers = flat.readers()
 
     def step(self, group: list[int]) -> tuple[Step, int]:
-        """The step that does what a group's do, and what it costs."""
+        """The step that replaces a group, and its time in ns."""
         if group[0] not in self._made:
-            self._made[group[0]] = self._step([self.flat.steps[k] for k in group])
+            self._made[group[0]] = self._step(group)
         return self._made[group[0]]
 
-    def _step(self, steps: list[Step]) -> tuple[Step, int]:
-        types = self.flat.types
+    def _step(self, group: list[int]) -> tuple[Step, int]:
+        types, steps = self.flat.types, [self.flat.steps[k] for k in group]
         read, status = self._operands(steps)
         register: dict[Any, int] = {key: k for k, key in enumerate(read)}
         operands = [v for v, _ in read]
         members: list[Member] = []
         stored: list[tuple[int, int, bool]] = []  # value, register, whether it is an update
-        kept = self._read_outside(steps)
+        kept = self._read_outside(group)
         for step in steps:
             result = step.results[0]
             if step.op is update:
@@ -258,21 +307,17 @@ class Grouping:
         return made, self._cost(made)
 
     def _operands(self, steps: list[Step]) -> tuple[list[tuple[int, bool]], int | None]:
-        """The values that come from outside, as `_seen` tells them, and the run's status."""
+        """The values from outside the group, as `_seen` gives them, and the run's status."""
         inside = {v for s in steps for v in s.results}
         status = next((s.operands[1] for s in steps if s.op is update), None)
         found = dict.fromkeys(key for s in steps for key in _seen(s) if key[0] not in inside)
         return list(found), status
 
-    def _read_outside(self, steps: list[Step]) -> set[int]:
-        """The results whose memory somebody else reads."""
-        homes = self.flat.homes
-        inside: dict[int, int] = {}
-        for step in steps:
-            for b in {homes[v] for v in step.operands if v is not None}:
-                inside[b] = inside.get(b, 0) + 1
-        made = (v for s in steps for v in s.results)
-        return {v for v in made if self.readers.get(homes[v], 0) > inside.get(homes[v], 0)}
+    def _read_outside(self, group: list[int]) -> set[int]:
+        """The results whose memory steps outside the group read, or the caller."""
+        flat, inside = self.flat, set(group)
+        made = (v for k in group for v in flat.steps[k].results)
+        return {v for v in made if not inside.issuperset(self.readers.get(flat.homes[v], ()))}
 
     def _cost(self, step: Step) -> int:
         flat = self.flat

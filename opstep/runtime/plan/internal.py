@@ -1,11 +1,12 @@
-"""Ops that no program names: what ``<-`` and ``assert`` become, and copies of old versions.
+"""Ops that no program names: those for ``<-`` and ``assert``, and copies of old versions.
 
-They are not in `OPS`. Their kernels stand with the device (`device.cpu.internal`), which they must
-not import.
+They are not in `OPS`. Their kernels belong to the device (`device.cpu.internal`), which this module
+must not import.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -24,20 +25,32 @@ def takes_effect(status):
 
 
 def status_behind(status, condition, code):
-    """The status of a run behind an assert: of those that fail the first is kept. Kernels call
-    it.
-    """
+    """The status of a run after an assert: the code of the first that fails. Kernels call it."""
     return code if condition == 0 and status == 0 else status
 
 
 class PlanOp(Op):
-    """Base of ops that only plans have. `is_taken`, where only some operands are: takes what `cuda`
-    does, and returns whether there are kernels for them.
+    """Base of ops that only plans have. `is_taken` takes the arguments of `cuda` and returns
+    whether there are kernels for them; None where there always are.
     """
 
     family = "internal"
     grad = None
     is_taken: ClassVar[Any] = None
+
+
+class Described:
+    """Base of frozen dataclasses that say what a step of several ops computes, without shapes:
+    those with equal texts share a kernel. `text`: the fields, an op by its name.
+    """
+
+    @cached_property
+    def text(self) -> str:
+        values = (getattr(self, name) for name in self.__dataclass_fields__)  # pyright: ignore
+        return repr(tuple(v.name if isinstance(v, type) else v for v in values))
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 class update(PlanOp):
@@ -65,7 +78,7 @@ class assert_(PlanOp):
 
 
 class snapshot(PlanOp):
-    """A copy of a named tensor's old version, for those who read it after its update."""
+    """A copy of a named tensor's old version, for steps that read it after its update."""
 
     name = "snapshot"
     operands = (OperandSpec("x", "T", "T", False, False),)
@@ -91,7 +104,7 @@ class statistics(PlanOp):
 class flag(PlanOp):
     """Sets `flags` (see `FLAGS`) where `x` has a NaN or an infinity; else leaves them as they are.
 
-    So who looks at them once a step learns of all activations of its plan.
+    So one look at them after a step covers all activations of its plan.
     """
 
     name = "flag"
@@ -100,12 +113,12 @@ class flag(PlanOp):
     traits = Traits(moves=True)
 
 
-TOGETHER = 16  # tensors that one launch looks at
+TOGETHER = 16  # tensors that one launch reads
 
 
 class flag_several(PlanOp):
-    """`flag` of several tensors of one dtype, where a launch costs more than to look. `rows`: which
-    of the flags are those of each; behind these many the operands mean nothing.
+    """`flag` of several tensors of one dtype in one launch. `rows`: the row of flags of each; only
+    as many operands are used as there are rows.
     """
 
     name = "flag_several"
@@ -116,7 +129,7 @@ class flag_several(PlanOp):
 
 
 class AssertSite(NamedTuple):
-    """Where an assert stands."""
+    """An assert, and the graph and text that it is in."""
 
     statement: Assert
     graph: str
@@ -143,7 +156,7 @@ class Asserts:
         return self.sites[code - 1]
 
     def error(self, code: int) -> OpstepError:
-        """What a non-zero status says, with the line that an importer took the assert from."""
+        """The error for a non-zero status, with the line that an importer took the assert from."""
         statement, _, source = self.site(code)
         at = statement.at
         message = f"assert failed: {statement.message}"

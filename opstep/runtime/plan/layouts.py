@@ -1,45 +1,46 @@
 """Images with channels last between convolutions, where nobody looks at single ops.
 
-Kernels that sum over channels want them as neighbours, and turn images for that, each convolution
-its own. Where one's result goes to another one, by way of elementwise ops or none, it is stored
-with channels last instead, and so is what those ops read: nothing is turned between them. A
-transpose that a program makes to have them so is no copy, then. Whoever else reads such a value
-gets a copy; where these copies take more than is spared, all stays as it is. It is the device that
-says which convolutions can do that.
+Convolution kernels that sum over channels need them as neighbours in memory, and transpose images
+for that. Where one convolution reads the result of another, directly or by way of elementwise ops,
+that is stored with channels last instead, and so are the other operands of those ops: nothing is
+transposed between them. A transpose to this order that the program has, as ConvNeXt's, copies
+nothing then. Other readers of such a value get a copy; where these copies take more than is saved,
+nothing changes. The device says which convolutions have such kernels: on a GPU of sm_90 those of
+f16 and bf16, where ResNet-50 takes 1.08 times PyTorch's time instead of 1.17, and ConvNeXt-T 0.83
+instead of 1.21 (an H200, batch 32, `--kernels auto`). The CPU has none.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from opstep.runtime.ir.interfaces import lays_out_of
 from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.strided import Strided
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.body import Body, fused
 from opstep.runtime.plan.cost import BYTES_PER_NS, LAUNCH_NS
 from opstep.runtime.plan.flat import Flat
-from opstep.runtime.plan.fusing import Grouping, is_elementwise
-from opstep.runtime.plan.internal import PlanOp
-from opstep.runtime.plan.moving import (
+from opstep.runtime.plan.fusing import Body, Grouping, fused, is_elementwise
+from opstep.runtime.plan.internal import Described, PlanOp
+from opstep.runtime.plan.plan import Step, Takes
+from opstep.runtime.plan.viewing import (
     is_idle,
     may_be_shown,
     moved,
     moves,
+    moving,
     shown,
     without_idle_moves,
 )
-from opstep.runtime.plan.plan import Step, Takes
 
 _LAST = (0, 2, 3, 1)  # axes of an image, as they lie in memory with channels last
 LAUNCH = 4 << 20  # bytes that a GPU copies in the time of a launch
 
 
 class channels_last(PlanOp):
-    """A convolution that reads or writes images so; `kernels.conv.layouts` says how."""
+    """A convolution on images with channels last (kernels in `kernels.conv.layouts`)."""
 
     name = "channels_last"
     traits = Traits(epilogues=True)
@@ -51,8 +52,8 @@ class channels_last(PlanOp):
 
 
 @dataclass(frozen=True, repr=False)
-class Layout:
-    """What a `channels_last` op computes: `op`, whose images and result are so."""
+class Layout(Described):
+    """The computation of a `channels_last` op: `op`, and whether x and y have channels last."""
 
     op: type[Op]
     attrs: tuple[tuple[str, Any], ...]
@@ -64,13 +65,6 @@ class Layout:
         x, *others, y = types
         x = with_channels_first(x) if self.x_last else x
         return (x, *others, with_channels_first(y) if self.y_last else y)
-
-    @cached_property
-    def text(self) -> str:
-        return repr((self.op.name, self.attrs, self.x_last, self.y_last))
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 def with_channels_last(t: Any) -> Any:
@@ -129,22 +123,18 @@ class _Layouts:
             return
         self._grouping = Grouping(flat)
         self._able: dict[tuple[int, bool, bool], bool] = {}
-        self._readers: dict[int, list[int]] = {}
         self._fixed = set(flat.outputs)
         self._shared = {home for home, count in Counter(flat.homes).items() if count > 1}
         for k, step in enumerate(flat.steps):
             self._fixed.update(step.touched)
             if k >= len(steps):
                 self._fixed.update(v for v in step.operands if v is not None)
-            for v in {v for v in step.operands if v is not None}:
-                self._readers.setdefault(v, []).append(k)
         for k in reversed(range(len(steps))):
             self._decide(k, steps[k])
 
     def _decide(self, k: int, step: Step) -> None:
         """Whether a step's results have channels last; all who read them are decided."""
-        wanted = any(map(self._is_wanted, step.results))
-        if not wanted or not all(map(self._is_free, step.results)):
+        if not all(map(self._is_free, step.results)) or not any(map(self._is_wanted, step.results)):
             return
         if k in self.convs:
             if self._can(k, False, True) or self._can(k, True, True):
@@ -168,7 +158,7 @@ class _Layouts:
         """Whether a step that reads a value has channels last itself, or would move it there."""
         return any(
             k in self.pointwise or self._takes_in(k, v) or self._shows_last(k)
-            for k in self._readers.get(v, ())
+            for k in self._grouping.readers.get(self.flat.homes[v], ())
         )
 
     def _takes_in(self, k: int, v: int) -> bool:
@@ -259,7 +249,6 @@ class _Layouts:
             if x_last or y_last:
                 turned = lays_out_of(step.op)(*step.operand_types, **step.attrs)
                 self._spare(source, turned if x_last else turned - 1)
-            if x_last or y_last:
                 types = [None if v is None else made.types[v] for v in operands]
                 made.steps.append(convolving(step, operands, types, x_last, y_last))
             elif k in self.pointwise:
@@ -267,9 +256,12 @@ class _Layouts:
             elif idle:
                 if may_be_shown(flat, step, fixed):
                     self._spare(step.results[0], 1)
-                made.steps.append(_unmoved(made, step, operands))
+                (v,), (result,) = operands, step.results
+                shape: Any = made.types[result].shape  # concrete
+                whole = Strided.whole(shape)
+                made.steps.append(moving(made, v or 0, result, whole, step, (step,)))
             else:
-                made.steps.append(step if operands == step.operands else _reading(step, operands))
+                made.steps.append(replace(step, operands=operands))
             made.costs.append(cost)
         return made
 
@@ -307,15 +299,13 @@ class _Layouts:
             twins[v] = made.add_value(name, wanted, home, made.frame_of[v])
             _, c, h, w = t.shape
             strides = (c * h * w, w, 1, h * w) if last else (c * h * w, 1, w * c, c)
-            attrs = {"start": 0, "strides": strides}
-            frame, statement = reader.frame, reader.statement
-            types = (made.types[v],)
-            made.steps.append(Step(moved, (v,), (twins[v],), types, attrs, frame, statement))
+            view = Strided(0, wanted.shape, strides)
+            made.steps.append(moving(made, v, twins[v], view, reader))
             made.costs.append(LAUNCH_NS + 2 * nbytes // BYTES_PER_NS)
         return twins[v]
 
     def _of_channels(self, made: Flat, twins: dict[int, int], v: int, reader: Step) -> int:
-        """What has one number for each channel, with channels last: nothing is moved for that."""
+        """A tensor with one number for each channel, under a shape with channels last: no copy."""
         if v not in twins:
             t = self.flat.types[v]
             wanted = t.with_shape((*t.shape[:-3], 1, 1, t.shape[-3]))
@@ -328,7 +318,7 @@ class _Layouts:
 
 
 def _as_stored(shape: tuple[int, ...]) -> Strided:
-    """Where images [N, C, H, W] are whose channels are stored last."""
+    """The places of images [N, C, H, W] that are stored with channels last."""
     _, c, h, w = shape
     return Strided(0, shape, (c * h * w, 1, w * c, c))
 
@@ -339,17 +329,6 @@ def _is_of_channels(shape: tuple[Any, ...], images: tuple[Any, ...]) -> bool:
     return len(own) == 4 and own[1:] == (images[1], 1, 1) and own[0] in (1, images[0])
 
 
-def _unmoved(made: Flat, step: Step, operands: tuple[int | None, ...]) -> Step:
-    """A copy that moves nothing."""
-    (v,), (result,) = operands, step.results
-    t: Any = made.types[result]  # concrete
-    whole = Strided.whole(t.shape)
-    return Step(
-        moved, (v,), (result,), (made.types[v or 0],), {"start": 0, "strides": whole.strides},
-        step.frame, step.statement, members=(step,),
-    )  # fmt: skip
-
-
 def _permuted(made: Flat, of: Step, operands: tuple[int | None, ...]) -> Step:
     """An elementwise step on images with channels last: what there is one of for each channel lies
     along the last axis.
@@ -358,12 +337,7 @@ def _permuted(made: Flat, of: Step, operands: tuple[int | None, ...]) -> Step:
         t if t is None or v is None else t.with_shape(made.types[v].shape)
         for t, v in zip(of.operand_types, operands, strict=True)
     )
-    if of.op is not fused:
-        return _reading(of, operands, types)
-    body = replace(of.attrs["body"], per_channel=())
-    return _reading(replace(of, attrs={"body": body}), operands, types)
-
-
-def _reading(step: Step, operands: tuple[int | None, ...], types: Any = None) -> Step:
-    """A step on other values."""
-    return replace(step, operands=operands, operand_types=types or step.operand_types)
+    attrs = of.attrs
+    if of.op is fused:
+        attrs = {"body": replace(attrs["body"], per_channel=())}
+    return replace(of, operands=operands, operand_types=types, attrs=attrs)

@@ -137,16 +137,8 @@ class _Lister:
         return rows
 
     def _step(self, step: Step) -> StepRow:
-        buffer_of, root = self.buffer_of, self.root
-        reads = [Access(buffer_of[v], root[v]) for v in step.operands if v is not None]
-        writes = (
-            [] if step.op.traits.reinterprets else [Access(buffer_of[v], v) for v in step.results]
-        )
-        if step.touched or step.changed:
-            reads += map(self._access, step.touched)
-            writes += map(self._access, step.changed)
-        if len(reads) > 1:
-            reads = dict.fromkeys(reads)
+        reads = dict.fromkeys(map(self._access, step.values_read))
+        writes = list(map(self._access, step.values_written))
         if step.workspace >= 0:
             writes.append(Access(step.workspace, NOTHING))
         where = self._where(step.frame, step.statement)

@@ -21,11 +21,10 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
 from opstep.runtime.ir.verify import verify
 from opstep.runtime.plan.cost import CALL_NS, estimate
-from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.flat import Flat, Versions, gather_commits
 from opstep.runtime.plan.internal import Asserts, assert_, update
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.plan.resolve import Rule, nbytes, new_rule
-from opstep.runtime.plan.versions import Versions, gather_commits
 from opstep.runtime.transforms.composite import Composite, definition
 
 

@@ -1,10 +1,9 @@
-"""Which temp buffers live when: lifetimes, results in their operands' bytes, edges for sharing.
+"""Lifetimes of temp buffers, results that take over an operand's buffer, and edges for sharing.
 
-Two buffers may share bytes where the first is dead before the second is written: surely, because
-the steps are ordered anyway, or by the schedule's estimate with time to spare
-(`packing.is_long_dead`). In the second case the plan needs an edge, which `sharing_edges` finds; it
-is met long before it is reached, so that branches that run in parallel are not made to wait for
-each other.
+Two buffers may share bytes where the last use of the first ends before the second is written:
+either because the steps are ordered anyway, or because the schedule estimates that it ends long
+before (`packing.is_long_dead`). In the second case the plan needs an edge, which `sharing_edges`
+finds. As the estimate leaves time to spare, no stream waits there, as a rule.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from opstep.runtime.plan.plan import Step
 from opstep.runtime.plan.schedule import Clocks, Schedule, in_one_stream
 
 _NOBODY, _SEVERAL = -1, -2
-_NEAR = 16  # steps that are looked through
+_NEAR = 16  # steps before an op that are looked at
 
 
 class LiveRanges(NamedTuple):
@@ -40,20 +39,16 @@ class LiveRanges(NamedTuple):
 
 
 class Overwriting:
-    """Steps that overwrite a part of a tensor which others read."""
+    """Finds steps that may overwrite a part of a tensor that steps on other streams read."""
 
     def __init__(self, flat: Flat):
         self.flat = flat
         self.maker = {v: k for k, step in enumerate(flat.steps) for v in step.results}
-        self.reading: dict[int, list[int]] = {}  # steps, by buffer
-        for k, step in enumerate(flat.steps):
-            for v in step.operands:
-                if v is not None:
-                    self.reading.setdefault(flat.homes[v], []).append(k)
+        self.readers = flat.readers()
 
     def waits(self, i: int, whole: int) -> bool:
-        """Whether all other steps that read `whole` led to what step i writes into it, so that they
-        are over when it begins.
+        """Whether step i depends on all other steps that read `whole`, by the part that it writes,
+        so that they are done when it begins.
         """
         steps, found = self.flat.steps, {i}
         if not steps[i].op.traits.overwrites:
@@ -64,13 +59,13 @@ class Overwriting:
             if k is not None and k not in found:
                 found.add(k)
                 wanted += [v for v in steps[k].operands if v is not None and v != whole]
-        return found.issuperset(self.reading[self.flat.homes[whole]])
+        return found.issuperset(self.readers[self.flat.homes[whole]])
 
 
 def live_ranges(flat: Flat, plan: Schedule, carried: bool = False) -> LiveRanges:
-    """Lifetimes, once results have reused over the buffers of operands that die with the op.
+    """Lifetimes, with results in the buffers of operands that no later step reads.
 
-    `carried`: an output may have the buffer of its own input, too.
+    `carried`: an output may also have the buffer of its own input.
     """
     homes, kinds, steps = flat.homes, flat.kinds, flat.steps
     first, last = [-1] * len(kinds), [-1] * len(kinds)
@@ -125,11 +120,11 @@ def _reuse_operands(
     flat: Flat, i: int, found: LiveRanges, readers: list[int] | None,
     overwriting: Overwriting | None, stream: int, own: Mapping[int, int],
 ) -> bool:  # fmt: skip
-    """Lets results of step i have the buffers of operands that die with it: temp buffers, and
-    those of inputs that are a result's `own`.
+    """Lets results of step i take over the buffers of operands that no later step reads: temp
+    buffers, and those of inputs that are a result's `own`.
 
-    Only if no other stream reads the operand: the op would have to wait for it, and serialise
-    branches. What overwrites a part waits for the others anyway, where they made that part.
+    Only if no other stream reads the operand, as the op would have to wait for that stream. An op
+    that overwrites a part waits anyway for steps that its part depends on (`Overwriting`).
     """
     step, homes, storage, last = flat.steps[i], flat.homes, found.storage, found.last
     free = made = [v for v in step.results if flat.kinds[homes[v]] == "temp"]
@@ -159,7 +154,7 @@ def _reuse_operands(
 def _carry_operands(
     flat: Flat, i: int, found: LiveRanges, readers: list[int] | None, stream: int
 ) -> bool:
-    """Lets a loop carry operands that die with it where they are."""
+    """Lets a loop have its results in the buffers of operands that no later step reads."""
     step, homes, storage, last = flat.steps[i], flat.homes, found.storage, found.last
     operands = [storage[homes[v]] for v in step.operands if v is not None]
     reused = False
@@ -176,7 +171,7 @@ def _carry_operands(
 def _put_in(
     result: int, b: int, found: LiveRanges, readers: list[int] | None, stream: int
 ) -> None:  # fmt: skip
-    """Gives a result the buffer b of an operand that dies as it is made."""
+    """Gives a result the buffer b of an operand."""
     found.storage[result] = b
     found.last[b] = found.last[result]
     if readers:
@@ -184,7 +179,9 @@ def _put_in(
 
 
 def _is_only_operand(flat: Flat, step: Step, storage: list[int], b: int, t) -> bool:
-    """Whether all operands in buffer b are the same view: another would be read out of step."""
+    """Whether all operands in buffer b have its type and may be taken over. Another view would be
+    read at other elements than those just written.
+    """
     return all(
         k in step.inplace and flat.types[v] == t
         for k, v in enumerate(step.operands)
@@ -193,7 +190,7 @@ def _is_only_operand(flat: Flat, step: Step, storage: list[int], b: int, t) -> b
 
 
 def most_live(flat: Flat) -> int:
-    """Bytes that live at once on one stream, at the most."""
+    """The most bytes that live at once on one stream."""
     count = len(flat.steps)
     found = live_ranges(flat, in_one_stream(count))
     change = [0] * (count + 1)
@@ -208,7 +205,7 @@ Users = dict[int, dict[int, int]]  # buffer -> stream -> the last step there tha
 
 
 def users(flat: Flat, plan: Schedule, storage: Sequence[int]) -> Users:
-    """Who touches each buffer last, on each stream."""
+    """The last step on each stream that touches each buffer."""
     homes, stream = flat.homes, plan.stream
     found: Users = {}
     for i in plan.order:
@@ -228,7 +225,7 @@ def users(flat: Flat, plan: Schedule, storage: Sequence[int]) -> Users:
 def blocks(
     flat: Flat, plan: Schedule, found: LiveRanges, times: Clocks | None, last_users: Users | None
 ) -> Blocks:
-    """What is to be packed. With several streams `times` says which steps are ordered anyway."""
+    """The blocks to pack. With several streams `times` says which steps are ordered anyway."""
     allocated, first, last = found.allocated, found.first, found.last
     sizes = [rounded(flat.sizes[b]) for b in allocated]
     begin = [plan.start[first[b]] for b in allocated]
@@ -250,9 +247,8 @@ def blocks(
 def sharing_edges(
     flat: Flat, found: LiveRanges, last_users: Users, offsets: Mapping[int, int]
 ) -> dict[int, list[int]]:
-    """For each step that first writes a buffer, the last steps that touched its bytes before.
-
-    That is one for each stream and buffer whose bytes it gets.
+    """For each step that first writes a buffer, the last steps that touched its bytes before: one
+    for each stream and each buffer that had these bytes.
     """
     edges: dict[int, list[int]] = {}
     bytes_of: IntervalMap[int] = IntervalMap(-1)

@@ -33,9 +33,9 @@ MODES = {"async": ASYNC, "debug": DEBUG}
 
 
 class Fuse(IntEnum):
-    """Which ops of a plan may run as one: none, all that a device can join, or elementwise ones
-    alone, each of whose results a group's kernel has in a register. False and True are the first
-    two.
+    """The ops of a plan that may run as one step: none, all that a device can join, or only
+    elementwise ones, where each result can still be recorded, as the kernel of a group has it in a
+    register. False and True are the first two.
     """
 
     NOTHING = 0
@@ -122,6 +122,22 @@ class Step:
         views = self.attrs.get("views")
         return self.op.inplace if views is None else views.inplace
 
+    @property
+    def values_read(self) -> list[int]:
+        """Operands that are not absent, and what graphs that it calls read or update."""
+        return [v for v in (*self.operands, *self.touched) if v is not None]
+
+    @property
+    def values_written(self) -> tuple[int, ...]:
+        """The values whose bytes it writes: none where it reinterprets its operand."""
+        return () if self.op.traits.reinterprets else (*self.results, *self.changed)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether other ranks have a part in it."""
+        traits = self.op.traits
+        return (traits.collective or traits.by_rank) and self.attrs["over"].size > 1
+
 
 # Whether a device has a kernel for a step that is several in one, of these operands and results.
 Takes = Callable[[Step, tuple[Any, ...]], bool]
@@ -164,7 +180,7 @@ class Record(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What follows on `stream` starts after `event` was reached."""
+    """Later work on `stream` starts after `event` was reached."""
 
     event: int
     stream: int
@@ -181,7 +197,7 @@ Instruction = Alloc | Free | Fill | Run | Call | Record | Wait | Sync
 
 @dataclass(slots=True)
 class Plan:
-    """What the interpreter runs. `inputs` and `outputs` are value ids.
+    """A graph for the interpreter to run. `inputs` and `outputs` are value ids.
 
     `start`: streams that must wait for the caller before their first instruction; `finish`: those
     that the caller must wait for.
@@ -218,12 +234,12 @@ class Plan:
 
     @property
     def signature(self) -> tuple[str, tuple[TensorType, ...]]:
-        """What it is a plan of: the graph, and the types of its inputs."""
+        """The graph and the types of its inputs."""
         return self.graph, tuple(self.values[v].type for v in self.inputs)
 
     @property
     def in_words(self) -> str:
-        """Whose memory its buffers are, and what most of it may be for."""
+        """The graph and its largest tensor, for messages about memory."""
         values: Any = self.values  # of concrete types
         largest = max(values, key=lambda v: v.type.nbytes, default=None)
         of = "" if largest is None else f", whose largest tensor is {largest.name}, {largest.type}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 from opstep.runtime.ir.collector import collector_paused
@@ -13,16 +14,15 @@ from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
-from opstep.runtime.plan import memory
-from opstep.runtime.plan.cost import LEAST_GAIN
-from opstep.runtime.plan.deferring import deferred
+from opstep.runtime.plan import fusing, memory
+from opstep.runtime.plan.cost import LEAST_GAIN, WORTH_NS
 from opstep.runtime.plan.epilogues import with_epilogues
-from opstep.runtime.plan.flat import Flat, rows
+from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.layouts import with_layouts
 from opstep.runtime.plan.lower import Enters, lower
-from opstep.runtime.plan.moving import without_idle_moves
+from opstep.runtime.plan.ordering import WORTH_BYTES, deferred, sunk
 from opstep.runtime.plan.packing import FOREVER, pack, rounded
 from opstep.runtime.plan.plan import (
     Alloc,
@@ -50,10 +50,9 @@ from opstep.runtime.plan.schedule import (
     dependencies,
     schedule,
 )
-from opstep.runtime.plan.sinking import sunk
-from opstep.runtime.plan.viewing import with_views
+from opstep.runtime.plan.viewing import with_views, without_idle_moves
 
-_LITTLE = 0.01  # of the arena: who computes less than that again does not save memory
+_LITTLE = 0.01  # of the arena: a program that computes less than that again saves no memory
 
 # What a device makes of a step, given the types of its operands as stored, then of its results:
 # launches, and the bytes of working memory that they need.
@@ -79,15 +78,13 @@ def make_plan(
 
     `prepare` is the device's; without it steps have no launches. `carried`: the graph is the body
     of a loop, which carries values in the places of its inputs: an output may take over those of
-    its own input. `fuse`: what may be joined, as far as nobody looks at single ops. `pace`, `fills`
-    and `takes`: those of the device. `enters`: as for `lower`.
+    its own input. `fuse`: the ops that may be joined; none where the policy keeps single results.
+    `pace`, `fills` and `takes`: those of the device. `enters`: as for `lower`.
     """
     with collector_paused():
         flat = lower(verified, graph, input_types, library, asserts, enters)
-        again = 0
         if policy.alloc == "reuse":
-            flat = sunk(deferred(flat))
-            again = bytes_computed_again(flat)
+            flat = _ordered(flat)
         if policy != replace(policy, alloc="reuse", fill="none", sync="none"):
             fuse = Fuse.NOTHING
         joined = _joined(flat, takes, fuse) if fuse else flat
@@ -95,8 +92,8 @@ def make_plan(
             _prepare(joined, prepare)
         joined.costs = _paced(joined, pace)
         filled = bool(fuse) and fills is not None and _filled(joined, fills)
-        plan = _planner(joined, policy, carried, again, filled).plan()
-    if again and joined is not flat:  # memory comes first
+        plan = _planner(joined, policy, carried, flat, filled).plan()
+    if joined is not flat and bytes_computed_again(flat):  # memory comes first
         one_by_one = make_plan(
             verified, graph, input_types, policy, prepare, library, asserts, carried, pace=pace,
             fills=fills, enters=enters,
@@ -105,23 +102,34 @@ def make_plan(
     return plan
 
 
+def _ordered(flat: Flat) -> Flat:
+    """The graph with its steps in an order that takes less memory, for a policy that reuses it."""
+    flat = deferred(flat) if flat.commits else flat
+    return sunk(flat) if sum(flat.sizes) >= WORTH_BYTES else flat
+
+
 def _joined(flat: Flat, takes: Takes | None, fuse: Fuse) -> Flat:
-    """The same with several ops as one step, where nobody looks at single ones."""
-    if fuse is Fuse.ELEMENTWISE:
-        return with_fused(flat)
-    flat = with_views(with_fused(without_idle_moves(flat)), takes)
-    return flat if takes is None else with_epilogues(with_layouts(flat, takes), takes)
+    """The graph with several ops as one step."""
+    one_by_one = fuse == Fuse.ELEMENTWISE  # each op's result is recorded
+    moves = not one_by_one and any(step.op.shows is not None for step in flat.steps)
+    flat = without_idle_moves(flat) if moves else flat
+    # a group gains less than what all steps take
+    flat = with_fused(flat) if sum(flat.costs) >= fusing.WORTH_A_KERNEL_NS else flat
+    flat = with_views(flat, takes) if moves else flat
+    if takes is None or one_by_one:
+        return flat
+    return with_epilogues(with_layouts(flat, takes), takes)
 
 
 def _paced(flat: Flat, pace: int) -> list[int]:
-    """Costs on a device; the host, which calls graphs, is as fast as ever."""
+    """Costs on a device of that pace, but for those of control flow, which the host runs."""
     times = zip(flat.steps, flat.costs, strict=True)
     return [t if step.op.traits.host else max(1, t // pace) for step, t in times]
 
 
 def _filled(flat: Flat, fills: Callable[[Any], bool]) -> bool:
-    """Whether steps that leave the device nothing to run beside them take nearly all of the time:
-    on more streams they would only share what they have alone.
+    """Whether steps that occupy the whole device take nearly all of the time, so that nothing could
+    run beside them on other streams.
     """
     pairs = zip(flat.steps, flat.costs, strict=True)
     others = sum(t for step, t in pairs if step.launches is None or not fills(step.launches))
@@ -130,26 +138,19 @@ def _filled(flat: Flat, fills: Callable[[Any], bool]) -> bool:
 
 def memory_computed_once(flat: Flat, policy: Policy) -> int:
     """Bytes of the arena if lines that compute something again were left out."""
-    return _Planner(sunk(deferred(computed_once(flat))), policy).arena
+    return _Planner(_ordered(computed_once(flat)), policy, policy.streams, False).arena
 
 
-def _planner(
-    flat: Flat, policy: Policy, carried: bool, again: int, filled: bool = False
-) -> _Planner:
+def _planner(flat: Flat, policy: Policy, carried: bool, text: Flat, filled: bool) -> _Planner:
     """With one stream where the device is `filled` anyway, and where that takes less memory and the
-    text is written for little: it computes `again` so many bytes.
+    program, whose steps one by one are `text`, saves memory by computing values again.
     """
-    if filled and policy.streams > 1:
-        one = _Planner(flat, replace(policy, streams=1), carried)
-        one.policy = policy
-        return one
-    planner = _Planner(flat, policy, carried)
-    if again and planner.times is not None:
-        one = _Planner(flat, replace(policy, streams=1), carried)
-        if one.arena < planner.arena and again > _LITTLE * one.arena:
-            one.policy = policy
-            return one
-    return planner
+    planner = _Planner(flat, policy, 1 if filled else policy.streams, carried)
+    again = bytes_computed_again(text) if planner.times and policy.alloc == "reuse" else 0
+    if not again:
+        return planner
+    one = _Planner(flat, policy, 1, carried)
+    return one if one.arena < planner.arena and again > _LITTLE * one.arena else planner
 
 
 def prepared(
@@ -160,7 +161,7 @@ def prepared(
     library: Sequence[Module] = (),
     asserts: Asserts | None = None,
 ) -> Flat:
-    """What is to be scheduled."""
+    """The steps of a graph, with launches, before they are scheduled."""
     flat = lower(verified, graph, input_types, library, asserts)
     if prepare is not None:
         _prepare(flat, prepare)
@@ -181,7 +182,7 @@ def _prepare(flat: Flat, prepare: Prepare) -> None:
 
 
 def _refused(flat: Flat, step: Step, error: Mismatch) -> OpstepError:
-    """What a device says of a step, at the step's place, with the calls that led there."""
+    """A device's error about a step, at the step's place, with the calls that led there."""
     statement, frame = step.statement, flat.frames[step.frame]
     span = mismatch_span(statement, error) if isinstance(statement, Apply) else statement.span
     source = frame.source
@@ -193,27 +194,26 @@ def _refused(flat: Flat, step: Step, error: Mismatch) -> OpstepError:
 
 
 class _Planner:
-    def __init__(self, flat: Flat, policy: Policy, carried: bool = False):
+    def __init__(self, flat: Flat, policy: Policy, streams: int, carried: bool):
         self.flat = flat
         self.policy = policy
         self.carried = carried
-        self.preds: Preds = dependencies(flat) if policy.streams > 1 else []
-        if policy.alloc == "reuse" and policy.streams > 1:
-            self.schedule, self.times = frugal_schedule(flat, self.preds, policy.streams)
-        else:
-            self.schedule, self.times = schedule(
-                flat.costs, self.preds, policy.streams, flat.commits, talks=flat.talks
-            )
+        streams = streams if sum(flat.costs) >= WORTH_NS else 1  # else no step is worth another
+        self.preds: Preds = dependencies(flat) if streams > 1 else []
+        found = schedule(flat.costs, self.preds, streams, flat.commits, talks=flat.talks)
+        if policy.alloc == "reuse" and found[1] is not None:
+            found = frugal_schedule(flat, self.preds, streams, found)
+        self.schedule, self.times = found
         self.offsets: dict[int, int] = {}
-        self.allocated: list[int] = []
         self.deaths: dict[int, list[int]] = {}
         self.storage: Sequence[int] = range(len(flat.kinds))
         self.arena = self.peak = 0
-        self.edges: dict[int, list[int]] = {}
-        if policy.alloc == "reuse":
-            self.edges = self._allocate_reused()
-        else:
-            self._allocate_fresh()
+        reuses = policy.alloc == "reuse"
+        self.edges: dict[int, list[int]] = self._share_memory() if reuses else {}
+        self.first_writes = self._first_writes()
+        if not reuses:  # every temp buffer has its own bytes to the end of the run
+            allocated = chain.from_iterable(self.first_writes.values())
+            self.peak = sum(rounded(flat.sizes[b]) for b in allocated)
 
     def plan(self) -> Plan:
         times, edges = self.times, self.edges
@@ -226,11 +226,11 @@ class _Planner:
 
     # --- memory ---
 
-    def _allocate_reused(self) -> dict[int, list[int]]:
+    def _share_memory(self) -> dict[int, list[int]]:
         """Packs the temp buffers; the result are the edges that sharing makes necessary."""
         flat, times = self.flat, self.times
         found = memory.live_ranges(flat, self.schedule, self.carried)
-        self.storage, self.allocated = found.storage, found.allocated
+        self.storage = found.storage
         touched = None if times is None else memory.users(flat, self.schedule, found.storage)
         packing = pack(memory.blocks(flat, self.schedule, found, times, touched))
         self.offsets = dict(zip(found.allocated, packing.offsets, strict=True))
@@ -239,21 +239,6 @@ class _Planner:
             if found.last[b] != FOREVER:
                 self.deaths.setdefault(found.last[b], []).append(b)
         return memory.sharing_edges(flat, found, touched, self.offsets) if touched else {}
-
-    def _allocate_fresh(self) -> None:
-        """Every temp buffer has its own bytes to the end of the run."""
-        flat = self.flat
-        seen = bytearray(len(flat.kinds))
-        for i in self.schedule.order:
-            step = flat.steps[i]
-            buffers = [flat.homes[v] for v in step.results]
-            if step.workspace >= 0:
-                buffers.append(step.workspace)
-            for b in buffers:
-                if not seen[b] and flat.kinds[b] == "temp":
-                    seen[b] = 1
-                    self.allocated.append(b)
-        self.peak = sum(rounded(flat.sizes[b]) for b in self.allocated)
 
     def _number_buffers(self) -> list[int]:
         """New ids for the buffers that are left; -1 for those that have the bytes of another, or
@@ -279,11 +264,15 @@ class _Planner:
         instructions = self._instructions(numbers, waits, events)
         for step in flat.steps:
             _note_buffers(step, homes, numbers)
+        columns = zip(flat.names, flat.types, homes, flat.frame_of, strict=True)
+        values: Any = list(
+            map(tuple.__new__, repeat(Value), columns)
+        )  # without `Value.__new__`: fast
         streams = tuple(range(self.schedule.streams))
         return Plan(
             graph=flat.graph,
             policy=self.policy,
-            values=rows(Value, flat.names, flat.types, homes, flat.frame_of),
+            values=values,
             buffers=self._buffers(),
             steps=flat.steps,
             frames=flat.frames,
@@ -337,13 +326,12 @@ class _Planner:
         """In order of issue; for each step: Alloc, Wait, Fill, Run or Call, Sync, Record, Free."""
         flat, stream = self.flat, self.schedule.stream
         fill, sync = self.policy.fill == "nan", self.policy.sync == "op"
-        first_writes = self._first_writes()
         out: list[Instruction] = []
         add = out.append
         for i in self.schedule.order:
             s = stream[i]
             step = flat.steps[i]
-            new = first_writes.get(i, ())
+            new = self.first_writes.get(i, ())
             for b in new:
                 add(Alloc(numbers[b], s))
             for p in waits.get(i, ()):
@@ -361,28 +349,22 @@ class _Planner:
         return out
 
     def _first_writes(self) -> dict[int, list[int]]:
-        """The buffers that each step writes first."""
-        first_writes: dict[int, list[int]] = {}
-        allocated = set(self.allocated)
-        for i, step in enumerate(self.flat.steps):
-            if step.op.traits.reinterprets:
-                continue
-            new = [b for b in (self.flat.homes[v] for v in step.results) if b in allocated]
-            if step.workspace >= 0:
-                new.append(step.workspace)
+        """The temp buffers with bytes of their own that each step writes first."""
+        flat, storage = self.flat, self.storage
+        found: dict[int, list[int]] = {}
+        for i, step in enumerate(flat.steps):
+            written = [flat.homes[v] for v in step.values_written]
+            new = [b for b in written if flat.kinds[b] == "temp" and storage[b] == b]
+            new += [step.workspace] if step.workspace >= 0 else []
             if new:
-                first_writes[i] = new
-        return first_writes
+                found[i] = new
+        return found
 
 
 def _note_buffers(step: Step, homes: list[int], numbers: list[int]) -> None:
     """Fills in what the step reads and writes, under the final ids of buffers."""
-    reads = [homes[v] for v in step.operands if v is not None]
-    writes = [] if step.op.traits.reinterprets else [homes[v] for v in step.results]
-    if step.touched or step.changed:
-        reads += [homes[v] for v in step.touched]
-        writes += [homes[v] for v in step.changed]
-    step.reads = tuple(dict.fromkeys(reads)) if len(reads) > 1 else tuple(reads)
+    step.reads = tuple(dict.fromkeys([homes[v] for v in step.values_read]))
+    writes = [homes[v] for v in step.values_written]
     if step.workspace >= 0:
         step.workspace = numbers[step.workspace]
         writes.append(step.workspace)

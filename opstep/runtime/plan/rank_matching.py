@@ -18,8 +18,9 @@ _MOST = 20  # messages
 def mismatches(
     found: Mapping[Trace, Sequence[int]], mesh: Mesh, checked: bool = False
 ) -> list[Diagnostic]:
-    """What does not match between ranks with these traces: messages with both lines. `checked`: it
-    is checked as they run, so ways that ranks may take apart are no fault.
+    """Errors for collectives that do not match between ranks with these traces, with both lines.
+    `checked`: they are also checked in the run, so branches that ranks may take differently are no
+    error.
     """
     axes = frozenset(mesh.names)
     if checked:

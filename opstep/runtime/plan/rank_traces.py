@@ -1,4 +1,4 @@
-"""What ranks say to each other in a run, told from a plan: the collectives of each, in order.
+"""The collectives that each rank executes in a run, in order, found from a plan.
 
 A plan is followed once for all ranks that do the same. `rank` and what is computed of it and of
 numbers is known, so branches by it are taken; ranks that take another one are followed by
@@ -92,8 +92,8 @@ def talks_in(trace: Trace) -> Iterable[Talk]:
 def traces(
     plan: Plan, plans: Plans, mesh: Mesh, ranks: Sequence[int], shards: Mapping[str, Shard]
 ) -> dict[Trace, list[int]]:
-    """What these ranks say when they run a plan: each trace with those that have it. `plans` gives
-    those of graphs that control flow calls.
+    """The traces of these ranks when they run a plan, each with the ranks that have it. `plans`
+    gives the plans of graphs that control flow calls.
     """
     return _followed(plan, plans, mesh, ranks, shards)[0]
 
@@ -270,7 +270,7 @@ class _Walk:
     def _way(
         self, graph: str, types: tuple[TensorType, ...], given: Sequence[Fact]
     ) -> tuple[Trace, list[Fact]]:
-        """What is said in an open way, and what it gives."""
+        """The trace of a branch that may be taken, and the facts of its results."""
         plan = self.plans(graph, types)
         if (graph, types) in self.open:  # it calls itself: the first time tells what is said
             return (), [frozenset()] * len(plan.outputs)
@@ -358,7 +358,7 @@ def _is_default(step: Step, name: str, value: Any) -> bool:
 
 
 def talk_of(plan: Plan, step: Step) -> Talk:
-    """What a step says, which is a collective of several ranks."""
+    """The `Talk` of a step, which is a collective of several ranks."""
     attrs = dict(step.attrs)
     over = attrs.pop("over")
     peer = attrs.pop("to", attrs.pop("source", -1))

@@ -1,4 +1,4 @@
-"""Which statements of a graph to execute again, so that it fits into some memory.
+"""Chooses statements of a graph to execute again, so that it fits into a memory budget.
 
 A value that is read early and late, such as an activation that its derivative needs, is dropped in
 between and computed again, from what is there then: operands that are held anyway, that are held
@@ -49,7 +49,7 @@ def choose(sequence: Sequence, target: int) -> Rerun:
 
 
 class _State(NamedTuple):
-    """What was chosen so far, and how much too much is held then."""
+    """The choices so far, and the bytes over the target that are held with them."""
 
     cuts: dict[int, tuple[int, ...]]
     moves: tuple[_Move, ...]
@@ -146,7 +146,7 @@ class _Choice:
 
 
 class _Moves:
-    """What can be done about the moment when most is held."""
+    """Moves that lower the memory at the moment when most is held."""
 
     def __init__(self, choice: _Choice):
         import numpy as np
@@ -197,8 +197,8 @@ class _Moves:
     def _with_operands(
         self, cuts: dict[int, int], end: int, again: bool
     ) -> tuple[dict[int, int], int, int] | None:
-        """What has to be computed again, too, where operands are gone by then; bytes times
-        positions, and bytes at the peak, of what is held longer instead.
+        """The nodes to compute again together with these, as their operands are gone by then; and
+        of operands that are held longer instead, bytes times positions, and bytes at the peak.
         """
         sequence, rerun, lost, held = self.sequence, self.rerun, 0, 0
         todo, seen = list(cuts), set()

@@ -43,7 +43,7 @@ def _at(frames: Sequence[Frame], step: Step) -> Provenance | None:
 
 
 def bytes_computed_again(flat: Flat) -> int:
-    """Of results that nobody read any more when they were computed again."""
+    """Bytes of results that were not read any more when they were computed again."""
     found = repeats(flat.steps, flat.frames)
     if not found:
         return 0

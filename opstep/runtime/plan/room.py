@@ -19,12 +19,18 @@ from opstep.runtime.plan.schedule import Clocks, Preds, Schedule, in_one_stream,
 _LIMITS = (1.0, 1.1, 1.25)  # of what one stream takes
 
 
-def frugal_schedule(flat: Flat, preds: Preds, streams: int) -> tuple[Schedule, Clocks | None]:
-    """The best one on at most so many streams; clocks as `schedule` gives them."""
-    room, talks = Room(flat), flat.talks
-    best = schedule(flat.costs, preds, streams, flat.commits, room, talks)
+def frugal_schedule(
+    flat: Flat, preds: Preds, streams: int, found: tuple[Schedule, Clocks | None]
+) -> tuple[Schedule, Clocks | None]:
+    """The best one on at most so many streams; clocks as `schedule` gives them. `found`: the one
+    that heeds no memory.
+    """
+    best, talks = found, flat.talks
+    room = Room(flat)
+    for i, placed in enumerate(zip(best[0].stream, best[0].start, best[0].end, strict=True)):
+        room.take(i, *placed)
     least = room.peak
-    if best[1] is None or least <= LITTLE:
+    if least <= LITTLE:
         return best
     one = in_one_stream(len(flat.costs))
     arena = pack(memory.blocks(flat, one, memory.live_ranges(flat, one), None, None)).arena
@@ -139,7 +145,7 @@ class Room:
         return found + ([(step.workspace, -1)] if step.workspace >= 0 else [])
 
     def _dies(self, operand: int | None, result: int, i: int, stream: int) -> bool:
-        """Whether a result can have the bytes of an operand, which nobody else needs."""
+        """Whether a result can have the bytes of an operand, which no other step needs."""
         flat = self.flat
         if operand is None or flat.kinds[flat.homes[operand]] != "temp":
             return False

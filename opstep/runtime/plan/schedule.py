@@ -1,4 +1,4 @@
-"""Which stream each step runs on, in which order the host issues them, and who must wait for whom.
+"""The stream of each step, the order in which the host issues them, and waits between streams.
 
 Steps are placed in program order, each where it is estimated to begin first (list scheduling in the
 manner of HEFT; Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling for
@@ -6,7 +6,7 @@ heterogeneous computing", 2002), with rules against plans that synchronise more 
 
 - a step leaves the streams of those it depends on only if the work that follows from it alone (its
   *tail*) is worth it, `cost.WORTH_NS`;
-- what ranks say to each other has a stream of its own: computing goes on while it waits for others;
+- collectives have a stream of their own: computing goes on while they wait for other ranks;
 - a stream counts as taken for as long as the tail of its last step, unless that step is continued;
 - where all of it, issuing events included, gains less than `cost.LEAST_GAIN` over one stream, one
   stream it is.
@@ -44,24 +44,20 @@ def dependencies(flat: Flat) -> Preds:
     preds: Preds = []
     for i, step in enumerate(flat.steps):
         found: list[int] = []
-        for v in (*step.operands, *step.touched):
-            if v is None:
-                continue
+        for v in step.values_read:
             b = homes[v]
             w = writer[b]
             if w >= 0 and w not in found:
                 found.append(w)
             if b in readers:
                 readers[b].append(i)
-        if not step.op.traits.reinterprets:
-            for v in (*step.results, *step.changed):
-                b = homes[v]
-                if b in readers:
-                    w = writer[b]
-                    earlier = [r for r in (w, *readers[b]) if r >= 0 and r != i]
-                    found += [r for r in earlier if r not in found]
-                    readers[b] = []
-                writer[b] = i
+        for v in step.values_written:
+            b = homes[v]
+            if b in readers:
+                earlier = [r for r in (writer[b], *readers[b]) if r >= 0 and r != i]
+                found += [r for r in earlier if r not in found]
+                readers[b] = []
+            writer[b] = i
         preds.append(tuple(found))
     return preds
 
@@ -72,7 +68,7 @@ def in_one_stream(count: int) -> Schedule:
 
 
 class Room(Protocol):
-    """When there is memory for a step."""
+    """Memory, by estimated time (`room.Room`): when there is enough for a step."""
 
     def begin(self, i: int, stream: int, begin: int) -> int: ...
 
@@ -198,7 +194,7 @@ class _Placement:
 
 
 class Clocks(NamedTuple):
-    """What each step knows of other streams.
+    """The order of each step with regard to those of other streams.
 
     ``number[i]``: the step's place in its stream, from 1. ``clocks[i][s]``: it comes after the
     first that many steps of stream s. ``waits[i]``: the steps whose events it waits for.

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from opstep.runtime.ir.graph import Apply, Name, Return, Statement, Update, names_read
-from opstep.runtime.plan.flat import Flat
-from opstep.runtime.plan.internal import assert_, snapshot, update
+from opstep.runtime.plan.flat import Flat, has_place
+from opstep.runtime.plan.ordering import Movable, sunk_order
 from opstep.runtime.plan.packing import rounded
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.plan.sinking import Movable, sunk_order
 
 Cuts = Mapping[int, tuple[int, ...]]
 """By node: whoever reads it after such a place of the sequence reads an instance of its own."""
@@ -69,7 +68,7 @@ def sequence(flat: Flat) -> Sequence:
 
 
 def sunk(found: Sequence) -> Sequence:
-    """The same in an order in which less is held, see `sinking`."""
+    """The same in an order in which less is held, see `ordering`."""
     owner, nodes = found.owner, found.nodes
     movable = [
         Movable(
@@ -96,10 +95,7 @@ class _Reader:
         for k, step in enumerate(flat.steps):
             self.steps[id(self._outermost(step))].append(k)
         others = flat.steps[: len(flat.steps) - flat.commits]
-        written = (
-            v for s in others if not s.op.traits.reinterprets for v in (*s.results, *s.changed)
-        )
-        self.changed = {flat.homes[v] for v in written}
+        self.changed = {flat.homes[v] for s in others for v in s.values_written}
         self.found = Sequence([], [], [], [], [])
         self.by_name: dict[str, int] = {}
         self.owners: dict[int, int] = {}  # buffer -> value
@@ -138,20 +134,10 @@ class _Reader:
         node.inner = self._inner(steps)
 
     def _repeats(self, step: Step) -> bool:
-        """Whether a step gives the same again: no control flow, and nothing that others change."""
-        op, homes = step.op, self.flat.homes
-        if (
-            op.traits.host
-            or op.traits.foreign
-            or op.traits.collective
-            or op in (assert_, update, snapshot)
-        ):
-            return False
-        return not any(
-            self.flat.kinds[homes[v]] == "param" and homes[v] in self.changed
-            for v in step.operands
-            if v is not None
-        )
+        """Whether a step has the same results when it runs again."""
+        read = {self.flat.homes[v] for v in step.operands if v is not None}
+        changed = any(self.flat.kinds[b] == "param" and b in self.changed for b in read)
+        return not changed and not has_place(step.op)
 
     def _inplace(self, statement: Apply, steps: list[Step]) -> tuple[int, ...]:
         if len(steps) != 1:

@@ -1,41 +1,58 @@
-"""Steps that read their operands where they are, and write results where they go.
+"""Steps that read their operands through strides, instead of copies of them.
 
-A copy that only moves elements is left out where what reads it can walk along the strides of what
-is copied, and nobody else reads the copy:
+A copy that only moves elements is left out where all its readers can read the tensor that it copies
+by strides. These readers are:
 
-- another copy: a transpose of a part of a tensor is made of that tensor at once (`moved`);
-- elementwise ops, single ones or groups, where neighbours stay near each other;
-- attention, whose heads are parts of one tensor; a transpose behind it is left out, too, as its
-  result is then written in that order.
+- other copies: a transpose of a part of a tensor becomes one copy of that tensor (`moved`);
+- elementwise ops, single ones or groups, where elements of a row stay close to each other;
+- attention, whose heads are parts of one tensor; a transpose of its result is left out too, and the
+  result is written in that order.
 
-Reshapes between them are no copies; where strides cannot tell what one gives, nothing is left out.
-It is the device that says which views its kernels take.
+Reshapes between them copy nothing. Where strides cannot express what a reshape gives, nothing is
+left out. The device says which views its kernels take. Copies that move nothing, as transposes over
+axes of length 1, are left out before all that (`without_idle_moves`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.interfaces import lays_out_of, views_of
-from opstep.runtime.ir.op import Op, Traits
+from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec, Traits
 from opstep.runtime.ir.strided import Places, Strided, Untellable
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.body import fused
 from opstep.runtime.plan.cost import WORTH_A_KERNEL_NS
 from opstep.runtime.plan.flat import Flat
-from opstep.runtime.plan.fusing import Grouping, is_elementwise
-from opstep.runtime.plan.internal import PlanOp
-from opstep.runtime.plan.moving import moved, moves
+from opstep.runtime.plan.fusing import Grouping, fused, is_elementwise
+from opstep.runtime.plan.internal import Described, PlanOp
 from opstep.runtime.plan.plan import Step, Takes
 
-NEAR = 64  # steps between a copy and who reads it: what it is a copy of has to live as long
-CLOSE = 4  # elements from one to the next along a row that a loop reads: memory comes in lines
+NEAR = 64  # steps from a copy to its reader: the tensor that is copied has to live as long
+CLOSE = 4  # the largest stride along a row that a loop reads: memory is read in cache lines
+
+
+class moved(PlanOp):
+    """The elements of `x` that a `Strided` names (kernels in `kernels.move.layout`)."""
+
+    name = "moved"
+    operands = (OperandSpec("x", "T", "T", False, False),)
+    attrs = (AttrSpec("start", "int", True, None), AttrSpec("strides", "ints", True, None))
+    traits = Traits(moves=True)
+
+
+class shown(PlanOp):
+    """`x` under another shape, in place of a copy that has its elements in the same order."""
+
+    name = "shown"
+    operands = (OperandSpec("x", "T", "T", False, False),)
+    traits = Traits(moves=True, reinterprets=True)
 
 
 class viewing(PlanOp):
-    """An op on views of its operands; `kernels.move.views` says how."""
+    """An op on views of its operands (kernels in `kernels.move.views`)."""
 
     name = "fused"
     traits = Traits(as_stored=True)
@@ -45,9 +62,9 @@ class viewing(PlanOp):
 
 
 @dataclass(frozen=True, repr=False)
-class Views:
-    """What a `viewing` op computes: `op` of views of its operands (None: the whole operand), whose
-    result `result` shows as the tensor that is written (None: that is the result).
+class Views(Described):
+    """The computation of a `viewing` op: `op` of views of its operands (None: the whole operand).
+    The result is written to the places in memory that `result` names (None: row by row).
     """
 
     op: type[Op]
@@ -68,16 +85,9 @@ class Views:
             for t, view in zip(stored, self.operands, strict=False)
         ]
 
-    @cached_property
-    def text(self) -> str:
-        return repr((self.op.name, self.attrs, self.operands, self.result))
-
-    def __repr__(self) -> str:
-        return self.text
-
 
 class Origin(NamedTuple):
-    """What a value is: elements of another value, which these steps have moved."""
+    """A value as elements of another one, `base`, and the steps that moved them."""
 
     base: int
     view: Strided
@@ -88,19 +98,19 @@ class Origin(NamedTuple):
         return [s for s in self.steps if not s.op.traits.reinterprets]
 
     def spares(self, read: set[int]) -> bool:
-        """Whether a copy is made for nobody else, where others read these."""
+        """Whether a copy is not needed any more, where other steps read the values in `read`."""
         return any(read.isdisjoint(s.results) for s in self.copies)
 
 
 def with_views(flat: Flat, takes: Takes | None) -> Flat:
-    """The same with such steps. `takes`: which of attention's the device has kernels for."""
+    """The graph with such steps. `takes`: whether the device has kernels for one of attention."""
     viewer = _Viewer(flat, takes)
     return viewer.replaced() if viewer.made else flat
 
 
 class _Viewer:
-    """`found`: of each step that may read views, what its operands are copies of. `made`: the steps
-    that take its place. `gone`: copies whose results are written by others.
+    """`found`: for each step that may read views, the origins of its operands. `made`: the steps
+    that replace it. `gone`: copies whose results other steps write.
     """
 
     def __init__(self, flat: Flat, takes: Takes | None):
@@ -131,7 +141,7 @@ class _Viewer:
                 self.made[k] = [_viewing(flat, group, free, None)] if group.results else [step]
 
     def _near(self, k: int, step: Step) -> dict[int, Origin]:
-        """What the operands are copies of that a step can read by strides, if made nearby."""
+        """The origins of operands that a step can read by strides, and that were copied nearby."""
         if moves(step):
             count = 0 if step.op.traits.reinterprets else 1
             near = k
@@ -150,7 +160,7 @@ class _Viewer:
         return {} if alone and not self._is_worth(found) else found
 
     def _loops(self, step: Step) -> bool:
-        """Whether a step is elementwise, and none that layouts or epilogues are waiting for."""
+        """Whether a step is elementwise, and not one that layouts or epilogues may take."""
         if step.op is not fused and not is_elementwise(step):
             return False
         flat = self.flat
@@ -163,27 +173,28 @@ class _Viewer:
         return {v for s in self.flat.steps if s.op.traits.epilogues for v in s.results}
 
     def _is_worth(self, found: dict[int, Origin]) -> bool:
-        """Whether copies take so long that a kernel is worth it; a group has one of its own."""
+        """Whether copies take so long that a kernel of its own is worth it for a single op."""
         copies = {id(s) for origin in found.values() for s in origin.copies}
         return sum(self.flat.costs[self._places[at]] for at in copies) >= WORTH_A_KERNEL_NS
 
     def _read_by_others(self) -> set[int]:
-        """Values that have to be in memory if all read what theirs are made of."""
+        """Values that have to be in memory where all steps in `found` read the origins instead."""
         flat, read = self.flat, set(self.flat.outputs)
         for k in reversed(range(len(flat.steps))):
             step, own = flat.steps[k], self.found.get(k, {})
             idle = k < self.begin and moves(step) and not any(v in read for v in step.results)
             if not idle:
-                given = (v for v in (*step.operands, *step.touched) if v is not None)
-                read.update(own[v].base if v in own else v for v in given)
+                read.update(own[v].base if v in own else v for v in step.values_read)
         return read
 
     def _join(self, k: int, step: Step, own: dict[int, Origin], free: dict[int, Origin]) -> None:
-        """Copies of what was copied are made of that at once, if strides tell them."""
+        """Replaces a copy of a copy by one copy for each result, if strides express it."""
         results = [self.origins.get(v) for v in step.results]
         if own == free and all(results):
             origins = zip(step.results, results, strict=True)
-            self.made[k] = [_moved(self.flat, step, v, o) for v, o in origins if o]
+            self.made[k] = [
+                moving(self.flat, o.base, v, o.view, step, o.steps) for v, o in origins if o
+            ]
 
     def _view(
         self, k: int, step: Step, free: dict[int, Origin], behind: tuple[int, Strided] | None
@@ -198,24 +209,13 @@ class _Viewer:
                 self.gone |= {way[0]} if way else set()
                 return
 
-    @cached_property
-    def _readers(self) -> dict[int, list[int]]:
-        """The steps that read values; len(flat.steps) stands for those after the run."""
-        found: dict[int, list[int]] = {}
-        for j, step in enumerate(self.flat.steps):
-            for v in {v for v in (*step.operands, *step.touched) if v is not None}:
-                found.setdefault(v, []).append(j)
-        for v in self.flat.outputs:
-            found.setdefault(v, []).append(len(self.flat.steps))
-        return found
-
     def _behind(self, k: int) -> tuple[int, Strided] | None:
-        """The transpose that alone reads a step's result, and that as it lies in the
-        transpose's.
+        """The transpose that alone reads a step's result, and the places of that result's elements
+        in the memory of the transpose.
         """
         flat = self.flat
         (result,) = flat.steps[k].results
-        readers = self._readers.get(result, [])
+        readers = self._grouping.readers.get(flat.homes[result], [])
         at = readers[0] if len(readers) == 1 else self.begin
         if at >= self.begin:
             return None
@@ -228,7 +228,7 @@ class _Viewer:
         return None if places is None else (at, places)
 
     def replaced(self) -> Flat:
-        """The graph with these steps, and without what moves elements that nobody reads."""
+        """The graph with these steps, without copies that nothing reads."""
         flat = self.flat
         read = set(flat.outputs)
         made: dict[int, list[tuple[Step, int]]] = {}
@@ -238,14 +238,14 @@ class _Viewer:
             if k < self.begin and moves(step):
                 now = [s for s in now if any(v in read for v in s.results)]
             for s in now:
-                read.update(v for v in (*s.operands, *s.touched) if v is not None)
+                read.update(s.values_read)
             if k in self.made or not now:
                 made[k] = [(s, max(1, flat.costs[k] // len(now))) for s in now]
         return flat.replaced(made)
 
 
 def origins_of(flat: Flat, begin: int) -> dict[int, Origin]:
-    """Of values that are made by moving elements of another, as far as strides can tell."""
+    """The origins of values that are made by moving elements, as far as strides express them."""
     found: dict[int, tuple[int, Places, tuple[Step, ...]]] = {}
     for step in flat.steps[:begin]:
         source = step.operands[0] if step.operands else None
@@ -271,14 +271,14 @@ def origins_of(flat: Flat, begin: int) -> dict[int, Origin]:
 
 
 def _is_close(view: Strided) -> bool:
-    """Whether what follows each other in a view's rows is near in memory, too."""
+    """Whether neighbours in the rows of a view are close in memory."""
     along = [step for n, step in zip(view.shape, view.strides, strict=True) if n != 1]
     return not along or abs(along[-1]) <= CLOSE
 
 
 def _inverse(whole: Strided, shown: Strided | None) -> Strided | None:
-    """A whole tensor as it lies in what shows it with its axes in another order; None where that
-    does not show all of it.
+    """The places of a tensor's elements in `shown`, a view of it with its axes permuted and stored
+    row by row; None where `shown` has not all of its elements.
     """
     if shown is None or shown.start:
         return None
@@ -297,7 +297,7 @@ def _inverse(whole: Strided, shown: Strided | None) -> Strided | None:
 def _viewing(
     flat: Flat, of: Step, origins: dict[int, Origin], behind: tuple[int, Strided] | None
 ) -> Step:
-    """The step that does without the copies before it and the one behind it."""
+    """The step that needs no copies before it, nor the transpose after it (`behind`)."""
     most = views_of(of.op) or len(of.operands)
     found = [None if v is None or j >= most else origins.get(v) for j, v in enumerate(of.operands)]
     operands = tuple(o.base if o else v for o, v in zip(found, of.operands, strict=True))
@@ -315,10 +315,76 @@ def _viewing(
     )  # fmt: skip
 
 
-def _moved(flat: Flat, step: Step, result: int, origin: Origin) -> Step:
-    view = origin.view
+def moving(
+    flat: Flat, source: int, result: int, view: Strided, of: Step, members: tuple[Step, ...] = ()
+) -> Step:
+    """A step that copies the elements of `source` that `view` names to `result`, in place of `of`,
+    or for it.
+    """
     return Step(
-        moved, (origin.base,), (result,), (flat.types[origin.base],),
-        {"start": view.start, "strides": view.strides}, step.frame, step.statement,
-        members=origin.steps,
+        moved, (source,), (result,), (flat.types[source],),
+        {"start": view.start, "strides": view.strides}, of.frame, of.statement, members=members,
     )  # fmt: skip
+
+
+def without_idle_moves(flat: Flat) -> Flat:
+    """The graph without copies that keep the order of their operand's elements, as transposes do
+    where all axes but one have length 1. Their results are the operand under another shape.
+    """
+    fixed = {flat.homes[v] for v in flat.outputs}
+    homes: dict[int, int] = {}  # of such results, and those of what they are
+    steps, costs = flat.steps.copy(), flat.costs.copy()
+    for k, step in enumerate(flat.steps[: len(flat.steps) - flat.commits]):
+        if is_idle(flat, step) and may_be_shown(flat, step, fixed):
+            home = flat.homes[step.operands[0] or 0]
+            homes[flat.homes[step.results[0]]] = homes.get(home, home)
+            steps[k] = replace(step, op=shown, attrs={}, members=(step,))
+            costs[k] = 1
+    if not homes:
+        return flat
+    kinds = flat.kinds.copy()
+    for home in homes:
+        kinds[home] = "none"
+    kept = [homes.get(home, home) for home in flat.homes]
+    return replace(flat, steps=steps, costs=costs, homes=kept, kinds=kinds)
+
+
+def is_idle(
+    flat: Flat, step: Step, source: Strided | None = None, order: Sequence[int] | None = None
+) -> bool:
+    """Whether a step is a copy that keeps the order of its operand's elements in memory. These are
+    where `source` says, or row by row. `order`: the axes of the result in the order in which it is
+    to be stored.
+    """
+    told = step.op is moved or step.op.shows is not None
+    if not told or len(step.operands) != 1 or len(step.results) != 1:
+        return False
+    x, y = (flat.types[v] for v in (step.operands[0], *step.results) if v is not None)
+    if y.dtype is not x.dtype or y.size != x.size:
+        return False
+    shape: Any = x.shape
+    given: Any = y.shape
+    size: Any = x.size
+    shows: Any = step.op.shows
+    try:
+        if step.op is moved:
+            places = Places.of(Strided(step.attrs["start"], given, step.attrs["strides"]))
+        else:
+            (places,) = shows(Places.of(source or Strided.whole(shape)), **step.attrs)
+        places = places.permuted(order) if order else places
+        return places.reshaped((size,)).strided() == Strided.whole((size,))
+    except Untellable:
+        return False
+
+
+def may_be_shown(flat: Flat, step: Step, fixed: Container[int]) -> bool:
+    """Whether the result of such a copy may have its operand's memory. `fixed`: buffers of
+    outputs.
+    """
+    source = flat.homes[step.operands[0] or 0]
+    return flat.kinds[source] in ("temp", "input") and flat.homes[step.results[0]] not in fixed
+
+
+def moves(step: Step) -> bool:
+    """Whether a step only moves elements of its one operand, or reinterprets it."""
+    return (step.op.traits.reinterprets or step.op.shows is not None) and len(step.operands) == 1

@@ -14,7 +14,7 @@ from opstep.runtime.device.cuda.recording.statistics import blocks_for
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan import fusing
-from opstep.runtime.plan.body import MOST_MEASURED, measured
+from opstep.runtime.plan.fusing import MOST_MEASURED, measured
 from opstep.runtime.statistics import ENABLED, RECORD, WORDS
 from tests.kernels.pointwise import fused_programs
 from tests.kernels.pointwise.fused_programs import Writer, array

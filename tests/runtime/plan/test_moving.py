@@ -12,8 +12,8 @@ import opstep
 from opstep.runtime.ir.strided import Places, Strided, Untellable
 from opstep.runtime.ir.types import TensorType, f32
 from opstep.runtime.plan.lower import lower
-from opstep.runtime.plan.moving import shown, without_idle_moves
 from opstep.runtime.plan.plan import Run
+from opstep.runtime.plan.viewing import shown, without_idle_moves
 
 HEADS = """\
 graph main(c: f32[2, 5, 18]) -> f32[2, 3, 5, 2], f32[2, 3, 5, 2], f32[5, 2, 6] {

@@ -19,7 +19,7 @@ from opstep.kernels.schedules.ways import SAME, way_of
 from opstep.runtime.device.builtin import pick
 from opstep.runtime.device.cuda.compiling.names import real
 from opstep.runtime.device.source import pinned
-from opstep.runtime.plan.body import Body
+from opstep.runtime.plan.fusing import Body
 
 
 @dataclass(frozen=True)

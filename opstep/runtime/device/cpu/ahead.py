@@ -30,7 +30,7 @@ def compile_ahead(kernels: Iterable[Kernel]) -> None:
 
 
 def waiting() -> int:
-    """How many are still to be compiled."""
+    """The number of kernels still to be compiled."""
     with _lock:
         return sum(not k.is_compiled() for k in _wanted)
 

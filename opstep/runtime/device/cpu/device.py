@@ -13,7 +13,7 @@ import numpy as np
 
 from opstep.runtime.device.builtin import monotonic_ns
 from opstep.runtime.device.cpu import ahead, host_statistics, jit, native
-from opstep.runtime.device.cpu.following import clamped, rows_of
+from opstep.runtime.device.cpu.following import ALONE, clamped, rows_of
 from opstep.runtime.device.cpu.lowering import Bound, Lowering, Prepared
 from opstep.runtime.device.cpu.memory import CpuMemory, want_memory
 from opstep.runtime.device.cpu.streams import CpuEvent, CpuStream
@@ -151,7 +151,7 @@ class CpuDevice(Device):
         """Launches as one native call; what other libraries run is called between several."""
         calls = [k for k, b in enumerate(bound) if isinstance(b, BoundCall)]
         if not calls:
-            return native.LaunchTable(rows_of(clamped(bound)), self.lanes, keep=bound)
+            return native.LaunchTable(_rows(bound), self.lanes, keep=bound)
         pieces: list[Callable[[], None]] = []
         for first, k in zip([0, *(k + 1 for k in calls)], [*calls, len(bound)], strict=True):
             if rows := bound[first:k]:
@@ -166,6 +166,13 @@ class CpuDevice(Device):
     def work_now(self, work: list[Callable[[], Any]]) -> None:
         for piece in work:
             piece()
+
+
+def _rows(bound: list[Bound]) -> list[list[int]]:
+    """The rows of a table of these launches."""
+    if any(b.prepared.tiles or b.prepared.limits >= 0 for b in bound):
+        return rows_of(clamped(bound))
+    return [[*b.row, *ALONE] for b in bound]
 
 
 def read_clock(clock, place, lo, hi):

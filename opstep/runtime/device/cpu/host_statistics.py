@@ -1,5 +1,5 @@
-"""Statistics of a tensor by NumPy: the words of the compiled kernels (`statistics`), bit for bit,
-for whom a compiler would keep waiting.
+"""Statistics of a tensor by NumPy, for the first few tensors: the same bits as by the compiled
+kernels (`statistics`), without the time that these take to be compiled.
 
 Blocks and units are those of the kernels, sums have their order (`vectors._fixed`), and squares are
 added with one rounding. Where f64 would not hold what that takes there is no answer.
@@ -46,7 +46,7 @@ _SPLIT = 2.0**27 + 1
 
 
 class Rent:
-    """What this process has paid for statistics without a kernel, in elements."""
+    """The time that this process has spent on statistics without a kernel, in elements."""
 
     paid = 0
 
@@ -131,7 +131,7 @@ def _add_moments(words: np.ndarray, staged: np.ndarray, finite: np.ndarray) -> N
 
 
 def _blocks(staged: np.ndarray, finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is finite in f64, one block in each row, with zeros behind; and how many in each."""
+    """Finite elements in f64, one block in each row, padded with zeros; and the count of each."""
     number = -(-staged.size // BLOCK)
     length = min(staged.size, BLOCK) if number <= 1 else BLOCK
     length = -(-max(length, 1) // _LANES) * _LANES

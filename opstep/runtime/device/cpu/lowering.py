@@ -90,7 +90,7 @@ class Bound:
 def setters(
     words: np.ndarray, slots: Sequence[tuple[int, int]], slot: int
 ) -> list[Callable[[int], None]]:
-    """What sets the words that hold the address of an operand or result."""
+    """Functions that set the words with the address of an operand or result."""
     view: Any = words.data  # quicker to set than an array
     return [partial(view.__setitem__, word) for word, s in slots if s == slot]
 
@@ -115,7 +115,7 @@ class Lowering:
         op, count = self.step.op, len(self.step.operand_types)
         if op.traits.foreign:
             return [foreign.prepared(self.step, self.types, on_gpu=False)], 0
-        if ranks.is_joined(self.step):
+        if self.step.is_joined:
             return [ranks.prepared(self.step, self.types)], 0
         before: list[Launch] = []
         after: list[Launch] = []

@@ -65,8 +65,8 @@ def available() -> int:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """What each limit leaves. Pages of files count as used, and are given up when they are in the
-    way: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory
+    """The bytes that each limit leaves. Pages of files count as used, but the system frees them
+    when it has to: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory
     """
     with suppress(OSError):
         for line in _OWN_GROUPS.read_text().splitlines():

@@ -2,16 +2,16 @@
 range.
 
 A *table* holds some words a launch: entry point, address of its argument words, units, grain, and
-how many launches behind it follow tile by tile (`following`). `run_table` walks it. A launch of
-more units than its grain is cut into chunks. Of these the calling thread and the helper threads
-(*lanes*) have a share each, the same part of every launch, so that what one wrote is in its own
-cache when it is read; who is done with theirs takes from others'. Chunk limits never change the
-result (see `launch`), so lanes come and go without a trace in the bits.
+how many launches after it follow tile by tile (`following`). `run_table` walks it. A launch of more
+units than its grain is cut into chunks. The calling thread and the helper threads (*lanes*) have a
+share of them each, the same part of every launch, so that a lane finds the elements that it wrote
+in its own cache; a lane that is done takes chunks of others. Chunk limits never change the result
+(see `launch`), so neither does the number of lanes.
 
-Helpers that have nothing to do look out for the next launch for a while, letting other threads go
-first, and then sleep on POSIX semaphores: most launches come soon after the last, and waking a
-sleeper takes longer than many of them. Linux may put it on the core of whoever wakes it, though
-others are idle, and leave it there for milliseconds: it is woken where that one is not.
+Idle helpers poll for the next launch for a while, yielding to other threads, and then sleep on
+POSIX semaphores: most launches come soon after the last, and waking a thread takes longer than many
+of them. Linux may wake a thread on the core of the thread that wakes it, though others are idle,
+and leave it there for milliseconds, so it is first bound to the other cores.
 
 There is one team of lanes a process. While one stream uses it, others run their launches alone.
 """
@@ -79,7 +79,7 @@ def run_table(table, team, away, lo, hi):
 
 
 def lanes_of(units: int, grain: int, lanes: int) -> int:
-    """How many lanes, from 0 on, may take part in a launch: as `run_table` and `_share` have it."""
+    """The number of lanes, from 0 on, that may take part in a launch, as in `_share`."""
     if units <= grain:
         return 1
     return min(lanes, -(-units // chunk_of(units, grain, lanes)))
@@ -205,7 +205,7 @@ def _entry(address: int):
 
 
 def most_lanes(lanes: int) -> int:
-    """How many of so many lanes there can be: 1 where the system has no unnamed semaphores."""
+    """The number of lanes that there can be: 1 where the system has no unnamed semaphores."""
     return lanes if _semaphores() else 1
 
 

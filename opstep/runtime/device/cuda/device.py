@@ -293,7 +293,7 @@ class CudaDevice(Device):
     # --- recording ---
 
     def stamp(self, address: int) -> list[Any]:
-        """What writes the GPU's time, in ns, to that address: when what is before it has ended."""
+        """Launches that write the GPU's time (ns) to that address once earlier work has ended."""
         from opstep.runtime.device.cuda.recording.stamps import launches
 
         bound = self.bind(launches(self), [address], 0)
@@ -333,7 +333,7 @@ class CudaDevice(Device):
 
 
 def _key(step: Step, types: Types) -> tuple:
-    """What decides how an op is launched."""
+    """The key that decides how an op is launched."""
     attrs = repr(list(step.attrs.values())) if step.attrs else ""
     return step.op, types, step.operand_types, attrs
 
@@ -352,7 +352,7 @@ _pending_lock = threading.Lock()
 
 
 def pending_records_of(on: CudaDevice) -> PendingRecords:
-    """What is recorded on a GPU, whichever kernels are chosen."""
+    """The records of a GPU that are not handed over yet, whichever kernels are chosen."""
     from opstep.runtime.device.cuda.recording.pending import PendingRecords, Slots
     from opstep.runtime.device.cuda.recording.stamps import Clock
 

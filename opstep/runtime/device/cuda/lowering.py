@@ -10,7 +10,7 @@ import struct
 from math import prod
 from typing import Any, NamedTuple
 
-from opstep.runtime.device import foreign, ranks
+from opstep.runtime.device import foreign
 from opstep.runtime.device.cuda import internal
 from opstep.runtime.device.cuda.compiling.compiler import Kernel
 from opstep.runtime.device.launch import Arg, Call, Grid, Launch, Scratch, Variants
@@ -54,7 +54,7 @@ class Lowering:
     def variants(self) -> dict[str, Any]:
         """What the op may launch of our own kernels, by name; first what it does by itself."""
         op = self.step.op
-        if ranks.is_joined(self.step):
+        if self.step.is_joined:
             joined: Any = op
             return {"": joined.joined_on_gpus(*self.args(), **self.step.attrs)}
         if op.traits.foreign:

@@ -1,3 +1,3 @@
-"""Which implementation of an op runs on a GPU: our kernel, a library's, or the fastest that
+"""The choice of an op's implementation on a GPU: our kernel, a library's, or the fastest that
 `--autotune` measured.
 """

@@ -1,4 +1,4 @@
-"""Which way of running an op is taken: a kernel of ours, a library's, or what was fastest when all
+"""Chooses how an op runs: a kernel of ours, a library's, or what was fastest when all
 were tried.
 
 The choice depends on the op, its types and the table of the process (`tuning`), never on the plan:
@@ -179,7 +179,7 @@ class Chooser:
         yield from ours.values()
 
     def _times(self, key: str, step: Step, types: Types, ours: list[Candidate]) -> Times:
-        """What is known, or can be found out if that is wanted."""
+        """The best way that is known, or is found out if that is wanted."""
         table = self._table()
         times = table.get(key)
         if times is None and self.policy.autotune and key not in self._untimed:

@@ -43,7 +43,7 @@ def key_of(step: Step, types: tuple[TensorType | None, ...]) -> str:
 
 
 class _Known(NamedTuple):
-    """What a file holds: times, and what was taken where there are none, both by op."""
+    """The contents of a file: times, and choices where there are none, both by op."""
 
     times: dict[str, Times]
     taken: dict[str, str]
@@ -112,7 +112,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path, about: str) -> _Known:
-    """What a file holds that is sound; nothing where it is damaged or another's."""
+    """The valid contents of a file; nothing where it is damaged or of another version."""
     try:
         found = json.loads(path.read_text())
         if found["format"] != FORMAT or found["about"] != about:

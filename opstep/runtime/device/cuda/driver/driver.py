@@ -67,7 +67,7 @@ class Driver:
         return call
 
     def error(self, name: str, code: int) -> DeviceError:
-        """What a code that a function gave means."""
+        """The meaning of a code that a function returned."""
         if code == 2:
             return OutOfMemory("the GPU is out of memory")
         _, text = self.module.cuGetErrorString(self.module.CUresult(code))

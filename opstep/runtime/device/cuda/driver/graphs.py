@@ -113,7 +113,7 @@ class Replay:
         return captured and self.alone and not self.watch and not self._stood
 
     def launch(self, stream: CudaStream) -> None:
-        """What `ready` says."""
+        """The answer of `ready`."""
         key = (None, self._places)
         self._graphs.move_to_end(key)
         self.gpu.driver.cuGraphLaunch(self._graphs[key][0], stream.handle)
@@ -148,7 +148,7 @@ class Replay:
             do()
 
     def _join(self, before: Sequence[CudaStream], after: Sequence[CudaStream]) -> None:
-        """What comes next on `after` waits for what stands on `before`."""
+        """Has later work on `after` wait for the work on `before`."""
         half = len(self.streams)
         for k, stream in enumerate(before):
             event = self._events[k if len(before) > 1 else half + k]
@@ -217,7 +217,7 @@ def captured(
 
 @cache
 def _sides(gpu: Gpu, count: int) -> Sides:
-    """What captures share, of which there is one at a time."""
+    """State that captures share, of which there is one at a time."""
     return Sides(gpu, count)
 
 

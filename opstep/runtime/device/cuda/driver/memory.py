@@ -105,7 +105,7 @@ def _size(nbytes: int) -> str:
 
 
 def _give_back(gpu: Gpu, address: int, stream: Any) -> None:
-    """What used it is done: a run ends with all its streams idle."""
+    """All work that used it is done: a run ends with all its streams idle."""
     with suppress(DeviceError):
         gpu.enter().cuMemFreeAsync(address, stream)
 

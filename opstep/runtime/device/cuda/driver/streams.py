@@ -113,7 +113,7 @@ class CudaStream(Stream):
         self.gpu.driver.cuStreamWaitEvent(self.handle, event.handle, 0)
 
     def start(self) -> None:
-        """What is submitted has begun."""
+        """Submitted work has begun already."""
 
     def done(self) -> bool:
         """Whether nothing is left to do. Raises what went wrong on the GPU."""
@@ -177,13 +177,13 @@ class Sides:
         self._ahead: set[int] = set()  # streams that have not waited since something was put there
 
     def fork(self, stream: int) -> None:
-        """What comes on them comes behind what is on that stream."""
+        """Later work on them comes after the work on that stream."""
         self._driver.cuEventRecord(self._fork.handle, stream)
         for side in self.streams:
             self._driver.cuStreamWaitEvent(side.handle, self._fork.handle, 0)
 
     def join(self, stream: int) -> None:
-        """What comes on that stream comes behind what is on them."""
+        """Later work on that stream comes after the work on them."""
         for k in range(len(self.streams)):
             self._join(stream, k)
 
@@ -198,7 +198,7 @@ class Sides:
         return self.streams[k].handle
 
     def catch_up(self, stream: int) -> None:
-        """What comes on that stream comes behind what nobody waited for so far."""
+        """Later work on that stream comes after all work that was not waited for yet."""
         if stream in self._ahead:
             self._ahead.remove(stream)
             self._join(stream, self._beside[stream])

@@ -1,3 +1,3 @@
-"""How a run on a GPU is recorded: kernels that read its clock and take statistics between those of
+"""Recording of a run on a GPU: kernels that read its clock and take statistics between those of
 the ops, and how what they leave becomes records.
 """

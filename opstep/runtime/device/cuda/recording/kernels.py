@@ -1,4 +1,4 @@
-"""What an op launches on a GPU: names of kernels, how many threads, registers."""
+"""The kernels that an op launches on a GPU: names of kernels, how many threads, registers."""
 
 from __future__ import annotations
 

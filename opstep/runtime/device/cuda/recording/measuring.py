@@ -16,7 +16,7 @@ from opstep.runtime.device.cuda.recording.gathering import Gathering, gathers
 from opstep.runtime.device.cuda.recording.packing import ROOM, padded
 from opstep.runtime.device.protocols import Device, Memory
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.body import MOST_MEASURED, Body, fused, measured
+from opstep.runtime.plan.fusing import MOST_MEASURED, Body, fused, measured
 from opstep.runtime.plan.internal import update
 from opstep.runtime.plan.plan import Plan, Run, Step
 

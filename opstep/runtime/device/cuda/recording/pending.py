@@ -1,4 +1,4 @@
-"""What recorded runs have launched and not yet handed over, and how it becomes records."""
+"""Work that recorded runs have launched and not handed over yet, and how it becomes records."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PendingActivation:
 
 
 class _Run:
-    """What a run has launched and not yet handed to its recorder, oldest first."""
+    """Work that a run has launched and not handed to its recorder yet, oldest first."""
 
     def __init__(self) -> None:
         self.activations: deque[PendingActivation] = deque()

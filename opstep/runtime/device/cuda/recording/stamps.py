@@ -57,7 +57,7 @@ def read_clock(at):
 
 
 def launches(device: Device) -> list[Any]:
-    """What is to be bound to the address that the time is written to."""
+    """Launches, to be bound to the address that the time is written to."""
     return device.prepare(*step_of(stamp, [], [STAMP]))[0]
 
 

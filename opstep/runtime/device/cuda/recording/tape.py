@@ -375,7 +375,7 @@ class Bundle:
 
 
 class _RecordMemory:
-    """Where on the GPU a tape's stamps and statistics are written."""
+    """Memory on the GPU for a tape's stamps and statistics."""
 
     def __init__(
         self, device: CudaDevice, stamps: Sequence[int], counts: Sequence[int],

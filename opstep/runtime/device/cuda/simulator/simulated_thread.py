@@ -1,4 +1,4 @@
-"""What a simulated thread of a block is asked for, by numba's `cuda` and by our intrinsics."""
+"""A simulated thread of a block, as numba's `cuda` and our intrinsics use it."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def missing() -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """What is there, in which version: results of tuning hold for that alone."""
+    """The libraries that are there, with versions: results of tuning hold for these alone."""
     found = {}
     for key, function in (("cublasLt", "cublasLtGetVersion"), ("cudnn", "cudnnGetVersion")):
         try:
@@ -90,7 +90,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def _found(files: tuple[str, ...]) -> ctypes.CDLL | None:
-    """Where NVIDIA's wheels have it, or the system."""
+    """Its path in NVIDIA's wheels, or in the system."""
     spec = find_spec("nvidia")
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
     wheels = [str(path) for f in files for d in folders for path in sorted(d.glob(f"*/lib/{f}"))]

@@ -1,4 +1,4 @@
-"""What ranks on GPUs send each other, by NCCL: communicators of groups, and calls on a stream.
+"""Collectives of ranks on GPUs, by NCCL: communicators of groups, and calls on a stream.
 
 A communicator is made where a plan is bound, by all ranks of its group, which meet over the
 transport that connects them. From then on a call only puts a kernel onto a stream, and is captured
