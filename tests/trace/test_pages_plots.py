@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from opstep.runtime.ir.amounts import size
 from opstep.trace.workspace.pages import words
 from opstep.trace.workspace.pages.plots import plottable, svg
 
@@ -86,14 +87,15 @@ def test_other_rows_are_not_plotted(rows):
         (words.duration(12_345), "12.3 µs"),
         (words.duration(3_410_000), "3.41 ms"),
         (words.duration(1.5e9), "1.5 s"),
-        (words.size(640), "640 B"),
-        (words.size(3 * 2**19), "1.5 MiB"),
+        (size(640), "640 B"),
+        (size(3 * 2**19), "1.5 MiB"),
+        (words.count(812), "812"),
         (words.count(12_300), "12.3 k"),
+        (words.count(5.1e16), "51,000.0 T"),
         (words.number(None), "–"),
         (words.number(12_288), "12,288"),
         (words.number(-math.inf), "-∞"),
         (words.number(math.nan), "nan"),
-        (words.amount(1, "step"), "1 step"),
         (words.coded("a `b<` c"), "a <code>b&lt;</code> c"),
     ],
 )

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.loopback import HOST, listening, open_browser
 from opstep.trace.workspace.pages.cells import DATABASE, link
-from opstep.trace.workspace.pages.questions import QUESTIONS, Question
+from opstep.trace.workspace.pages.questions import OF_A_RUN, QUESTIONS, RUNS, Question
 from opstep.trace.workspace.pages.words import coded
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import open_reading
@@ -66,7 +66,8 @@ def metadata(path: str) -> dict[str, Any]:
         "queries": {q.name: query(q) for q in QUESTIONS},
     }
     questions = Markup("").join(
-        Markup("<li>{}: {}</li>").format(link(q.title, q.name), coded(q.what)) for q in QUESTIONS
+        Markup("<li>{}: {}</li>").format(link(q.title, q.address[:-1]), coded(q.what))
+        for q in (RUNS, *QUESTIONS, *OF_A_RUN)
     )
     links = Markup("<ul class='bullets'>{}</ul><p>{}</p>").format(
         questions, link("Tables, views, and SQL of your own", "")

@@ -14,6 +14,8 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from opstep.runtime.expressions.text import bars
+from opstep.runtime.ir.amounts import size
+from opstep.runtime.ir.calls import amount
 from opstep.trace.workspace.pages import words
 
 DATABASE = "data"  # its name in addresses, whatever the file is called
@@ -70,13 +72,13 @@ def _name(cell: Cell) -> Markup | None:
 
 def _line(cell: Cell) -> Markup | None:
     run = cell.row.get("run")
-    return run and link(cell.value, "ops_of_a_line", run=run, line=cell.value)
+    return run and link(cell.value, "ops", run=run, line=cell.value)
 
 
 def _program(cell: Cell) -> Markup | None:
     if cell.table != "runs" or not isinstance(cell.value, str):
         return None
-    lines = words.amount(cell.value.count("\n") + 1, "line")
+    lines = amount(cell.value.count("\n") + 1, "line")
     return link(lines, "line_by_line", run=cell.row.get("id"))
 
 
@@ -151,8 +153,8 @@ SHOWN: dict[str, Show] = {
     "line": _line,
     "program": _program,
     "seconds": of_number(lambda s: words.duration(s * 1e9)),
-    "bytes": of_number(words.size),
-    "nbytes": of_number(words.size),
+    "bytes": of_number(size),
+    "nbytes": of_number(size),
     "flops": of_number(words.count),
     "flops_a_second": of_number(words.count),
     "share": of_number(lambda part: f"{part:.1%}"),
@@ -162,4 +164,4 @@ SHOWN: dict[str, Show] = {
 }
 SHOWN |= dict.fromkeys(BAD, _bad)
 SHOWN |= dict.fromkeys(("start_ns", "end_ns", "began_ns"), lambda cell: None)  # moments
-ENDINGS: dict[str, Show] = {"_ns": of_number(words.duration), "_bytes": of_number(words.size)}
+ENDINGS: dict[str, Show] = {"_ns": of_number(words.duration), "_bytes": of_number(size)}

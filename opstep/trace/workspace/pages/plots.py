@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import Any
 
+from opstep.runtime.ir.amounts import size
 from opstep.trace.workspace.pages import words
 from opstep.trace.workspace.pages.cells import read_counts
 from opstep.trace.workspace.picture import COLOURS, PALE, STYLE, mark_odd, write_figure
@@ -179,4 +180,4 @@ def _unit(name: str) -> Callable[[float], str]:
         return words.duration
     if name == "seconds":
         return lambda s: words.duration(s * 1e9)
-    return words.size if name.endswith("bytes") else lambda value: words.number(float(value))
+    return size if name.endswith("bytes") else lambda value: words.number(float(value))

@@ -18,7 +18,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.trace.workspace.functions import add_functions
 from opstep.trace.workspace.pages import cells, plots
 from opstep.trace.workspace.pages.cells import DATABASE
-from opstep.trace.workspace.pages.questions import QUESTIONS
+from opstep.trace.workspace.pages.questions import OF_A_RUN, QUESTIONS
 
 if TYPE_CHECKING:
     from datasette.app import Datasette
@@ -46,7 +46,7 @@ def extra_template_vars(template: str | None, request: Any, datasette: Datasette
 
     async def variables() -> dict[str, Any]:
         if template == "row.html":
-            return {"questions": [q for q in QUESTIONS if "run" in q.params]}
+            return {"questions": [*(q for q in QUESTIONS if "run" in q.params), *OF_A_RUN]}
         return {"known": await choices(datasette, request.args.get("run") or "")}
 
     return variables

@@ -16,22 +16,12 @@ def duration(ns: float) -> str:
     return f"{ns / 1e9:,.3g} s" if abs(ns) < 1e12 else f"{ns / 1e9:,.0f} s"
 
 
-def size(nbytes: float) -> str:
-    """``640 B``, ``1.2 MiB``"""
-    return scaled(nbytes, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
-
-
 def count(n: float) -> str:
     """``812``, ``12.3 k``, ``3.4 M``: for amounts of work, such as FLOPs."""
-    return scaled(n, 1000, ("", " k", " M", " G", " T"))
-
-
-def scaled(n: float, base: int, units: tuple[str, ...]) -> str:
-    for unit in units[:-1]:
-        if abs(n) < base:
-            return f"{n:,.0f}{unit}" if unit == units[0] else f"{n:,.1f}{unit}"
-        n /= base
-    return f"{n:,.1f}{units[-1]}"
+    if abs(n) < 1000:
+        return f"{n:,.0f}"
+    power = min(4, int(math.log10(abs(n))) // 3)
+    return f"{n / 1000**power:,.1f}{(' k', ' M', ' G', ' T')[power - 1]}"
 
 
 def number(x: float | int | None) -> str:
@@ -43,11 +33,6 @@ def number(x: float | int | None) -> str:
     if math.isinf(x):
         return "∞" if x > 0 else "-∞"
     return f"{x:.4g}"
-
-
-def amount(n: int, noun: str) -> str:
-    """``1 run``, ``2 runs``"""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def coded(text: str) -> Markup:
