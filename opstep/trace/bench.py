@@ -226,12 +226,13 @@ def _plain_copy(device: str, nbytes: int) -> float:
     from time import perf_counter
 
     from opstep.api.devices import device_named
+    from opstep.runtime.ir.types import u8
 
     on = device_named(device)
     source, target = on.alloc(nbytes, "bench"), on.alloc(nbytes, "bench")
     stream = on.stream()
     for memory in (source, target):
-        stream.submit(on.fill(memory, 0, nbytes, _byte()))
+        stream.submit(on.fill(memory, 0, nbytes, u8))
     work = on.copy(source.address, target.address, nbytes)
     seconds = []
     for _ in range(_ROUNDS):
@@ -241,12 +242,6 @@ def _plain_copy(device: str, nbytes: int) -> float:
         stream.synchronize()
         seconds.append(perf_counter() - begin)
     return 2 * nbytes / median(seconds)
-
-
-def _byte() -> Any:
-    from opstep.runtime.ir.types import u8
-
-    return u8
 
 
 def dtypes_of(measured: Sequence[Measured]) -> list[str]:

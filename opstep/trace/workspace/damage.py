@@ -26,29 +26,6 @@ _TYPES = {
     "BLOB": ("blob",),
     "": ("real", "integer"),
 }
-# Columns that are never null, beside those of keys.
-_ALWAYS = {
-    "runs": {
-        "key", "began", "began_ns", "status", "program", "graph", "device", "streams", "alloc",
-        "fill", "sync", "seed", "steps", "repeatable", "selection", "every", "version", "host",
-        "pid", "digest",
-    },
-    "settings": {"kind", "name"},
-    "ops": {"name", "site", "plan", "graph", "operands", "sources", "attrs", "stream"},
-    "results": {"name", "dtype", "shape", "nbytes"},
-    "buffers": {"kind", "nbytes", "first_op", "last_op"},
-    "steps": {"start_ns", "end_ns"},
-    "executions": {"step", "op", "stream"},
-    "stats": {"count", "nan", "posinf", "neginf", "zero", "subnormal"},
-    "quantiles": set(),
-    "signed": set(),
-    "channels": {"finite", "zero"},
-    "tensors": {"name", "kind", "dtype", "shape", "nbytes", "digest", "saved"},
-    "blobs": {"data"},
-    "checkpoints": {"run", "step", "kind", "saved"},
-    "findings": {"run", "step", "kind", "message"},
-    "metrics": {"name"},
-}  # fmt: skip
 _BELONGS = ("results", "executions", "stats", *KINDS)  # to a row of `ops`
 
 
@@ -87,7 +64,7 @@ def _columns(connection: sqlite3.Connection, table: Table) -> Iterator[str]:
         allowed = [f"'{t}'" for t in _TYPES[column.type]]
         if table.name == "settings" and column.name == "value":
             allowed.append("'text'")
-        if column.name not in {*table.key, *_ALWAYS[table.name]}:
+        if not column.required and column.name not in table.key:
             allowed.append("'null'")
         wrong = f'typeof("{column.name}") not in ({", ".join(allowed)})'
         if shape := _json_type(column):

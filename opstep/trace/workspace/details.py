@@ -16,13 +16,7 @@ from opstep.runtime.statistics import BINS
 from opstep.trace.details import extremes, quantiles
 from opstep.trace.workspace.bins import histograms
 from opstep.trace.workspace.pending import Numbered, RunState
-
-_PLACE = "run, step, op, execution, result"
-INTO = {
-    "quantiles": f"quantiles ({_PLACE}, p1, p50, p99, abs_p1, abs_p50, abs_p99)",
-    "signed": f"signed ({_PLACE}, negative_lowest, negative, positive_lowest, positive)",
-    "channels": f"channels ({_PLACE}, channel, finite, min, max, zero)",
-}
+from opstep.trace.workspace.transactions import insert_rows
 
 
 def insert_details(
@@ -76,9 +70,7 @@ def _insert(
         each = size // CHANNEL if kind == "channels" else 1
         head = [np.repeat(column, each).tolist() for column in positions]
         columns = [repeat(state.id), *head, *_COLUMNS[kind](part, t.dtype)]
-        marks = ", ".join("?" * len(columns))
-        statement = f"insert into {schema}.{INTO[kind]} values ({marks})"
-        connection.executemany(statement, zip(*columns, strict=False))
+        insert_rows(connection, f"{schema}.{kind}", zip(*columns, strict=False))
 
 
 def _quantile_columns(words: np.ndarray, dtype: DType) -> Sequence[Sequence[Any]]:

@@ -15,7 +15,6 @@ from opstep.trace.workspace.pending import Columns, Numbered, RunState, Sums
 from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
 from opstep.trace.workspace.transactions import by_rows, insert
 
-EXECUTIONS = "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
 STATS = (
     "stats (run, step, op, execution, result, count, min, max, mean, std, l2, absmax, nan, posinf, "
     "neginf, zero, subnormal, unwritten, lowest, histogram)"
@@ -109,7 +108,7 @@ class _Inserting:
         first, step, activation, turn = (np.repeat(p, len(ops)) for p in self.positions.T)
         number = first + np.tile(np.arange(offset, offset + len(ops)), count)
         columns = [self.state.id, number, step, np.tile(ops, count), stream, activation, turn]
-        into = f"{self.schema}.{EXECUTIONS}"
+        into = f"{self.schema}.executions"
         if times is None:
             insert(self.connection, into, _UNTIMED, by_rows(columns))
         else:
@@ -161,7 +160,7 @@ def _insert_free(
     numbers = np.arange(first, first + len(ops))
     places = [state.id, numbers, activation.step, ops, record.stream, activation.number]
     columns = [*places, record.turns, *record.times.T]
-    insert(connection, f"{schema}.{EXECUTIONS}", _TIMED, by_rows(columns))
+    insert(connection, f"{schema}.executions", _TIMED, by_rows(columns))
     sums = state.sums[0] = state.sums.get(0, Sums(0)).grown(record.count)
     sums.add_each(ops, record.times)
     if not len(record.stats):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from opstep.trace.workspace.blobs import text_digest
@@ -46,61 +47,38 @@ def create_views(connection: sqlite3.Connection) -> None:
         database.create_view(view.name, view.sql, replace=True)
 
 
-def add_kernels(connection: sqlite3.Connection) -> None:
-    """Runs of before were on the CPU."""
-    connection.execute("alter table runs add column kernels TEXT")
-
-
-def add_buffers(connection: sqlite3.Connection) -> None:
-    """Of older runs it is not known what they held."""
-    create_table(connection, next(table for table in TABLES if table.name == "buffers"))
-
-
-def add_settings(connection: sqlite3.Connection) -> None:
-    """Of older runs nobody noted these; their programs have a digest all the same."""
-    for column in ("name TEXT", "command TEXT", "digest TEXT", "keep_inputs INTEGER"):
-        connection.execute(f"alter table runs add column {column}")
-    for id, text in connection.execute("select id, program from runs").fetchall():
-        digest = text_digest(text or "")
-        connection.execute("update runs set digest = ?, keep_inputs = 0 where id = ?", (digest, id))
-    create_table(connection, next(table for table in TABLES if table.name == "settings"))
-
-
-def add_buffers_and_settings(connection: sqlite3.Connection) -> None:
-    add_buffers(connection)
-    add_settings(connection)
-
-
-def add_details(connection: sqlite3.Connection) -> None:
-    """Of older runs nobody took these."""
-    connection.execute("alter table runs add column also TEXT")
+def _add(connection: sqlite3.Connection, version: int) -> None:
+    """What version + 1 has and this one has not: columns, null in older rows, and tables."""
+    for table, columns in COLUMNS.get(version, {}).items():
+        for column in columns:
+            connection.execute(f"alter table {table} add column {column}")
     for table in TABLES:
-        if table.name in ("quantiles", "signed", "channels"):
+        if table.name in NEW_TABLES.get(version, ()):
             create_table(connection, table)
+    if version == 2:  # older runs kept no inputs; their programs have a digest all the same
+        for id, text in connection.execute("select id, program from runs").fetchall():
+            row = (text_digest(text or ""), id)
+            connection.execute("update runs set digest = ?, keep_inputs = 0 where id = ?", row)
 
 
-def add_training(connection: sqlite3.Connection) -> None:
-    """No older run went on from a checkpoint of training."""
-    for column in ("parent", "parent_step"):
-        connection.execute(f"alter table runs add column {column} INTEGER")
-    for column in ("format", "epoch", "batch", "rows", "seed"):
-        connection.execute(f"alter table checkpoints add column {column} INTEGER")
-    for column in ("metric TEXT", "score REAL"):
-        connection.execute(f"alter table checkpoints add column {column}")
-
-
-def add_fused(connection: sqlite3.Connection) -> None:
-    """Each op of older runs was by itself."""
-    connection.execute("alter table ops add column fused_into INTEGER")
-
-
+# By version, the columns and tables that the next one added.
+COLUMNS = {
+    1: {"runs": ("kernels TEXT",)},
+    2: {"runs": ("name TEXT", "command TEXT", "digest TEXT", "keep_inputs INTEGER")},
+    3: {"runs": ("also TEXT",)},
+    4: {
+        "runs": ("parent INTEGER", "parent_step INTEGER"),
+        "checkpoints": (
+            *(f"{name} INTEGER" for name in ("format", "epoch", "batch", "rows", "seed")),
+            *("metric TEXT", "score REAL"),
+        ),
+    },
+    5: {"ops": ("fused_into INTEGER",)},
+}
+NEW_TABLES = {2: ("buffers", "settings"), 3: ("quantiles", "signed", "channels")}
 # MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
-    1: add_kernels,
-    2: add_buffers_and_settings,
-    3: add_details,
-    4: add_training,
-    5: add_fused,
+    version: partial(_add, version=version) for version in COLUMNS
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opstep.trace.details import KINDS
+from opstep.trace.workspace.blobs import drop_unused_blobs
 from opstep.trace.workspace.checkpoints import drop_checkpoints
 from opstep.trace.workspace.reading import readable
 from opstep.trace.workspace.schema import TABLES
@@ -60,13 +61,6 @@ def prune(
     compacted = compact and _compact(connection)
     freed = max(0, before - file_bytes(path))
     return Pruned(len(runs), tensors, freed, compacted, dropped)
-
-
-def drop_unused_blobs(connection: sqlite3.Connection) -> int:
-    """Removes the bytes that no tensor refers to; how many parts."""
-    return connection.execute(
-        "delete from blobs where digest not in (select digest from tensors)"
-    ).rowcount
 
 
 def _compact(connection: sqlite3.Connection) -> bool:

@@ -62,6 +62,17 @@ def open_writing(path: Path, patience: float | None = None) -> sqlite3.Connectio
     return connection
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """`open_writing` for a while. What SQLite raises in it is told as a `FileProblem`."""
+    connection = open_writing(path)
+    try:
+        with explained(path):
+            yield connection
+    finally:
+        connection.close()
+
+
 def open_reading(
     path: Path, *, update: bool = True, patience: float | None = None
 ) -> sqlite3.Connection:

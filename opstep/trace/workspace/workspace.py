@@ -33,6 +33,7 @@ from opstep.trace.workspace.store import (
     open_reading,
     open_writing,
     remove_empty_log,
+    writing,
 )
 
 if TYPE_CHECKING:
@@ -314,9 +315,5 @@ class Workspace:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        connection = open_writing(self.path)
-        try:
-            with about_file(connection):
-                yield connection
-        finally:
-            connection.close()
+        with writing(self.path) as connection, about_file(connection):
+            yield connection
