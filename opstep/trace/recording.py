@@ -37,13 +37,11 @@ from opstep.runtime.recording import (
     spender,
     spending,
 )
-from opstep.trace.details import Details
 from opstep.trace.free import FreeRecord
 from opstep.trace.given import Given
-from opstep.trace.guard import MAKE_ROOM, NO_ROOM, Call, Guard
-from opstep.trace.selection import Selection, first_reads
+from opstep.trace.selection import Details, Selection, first_reads
 from opstep.trace.sink import FailedSink, Initial, Run, RunEnd, SinkReport, StepDone
-from opstep.trace.writer import Writer
+from opstep.trace.writer import MAKE_ROOM, NO_ROOM, Call, Guard, Writer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.recording import HostRecord, Overhead, RunInfo, StreamRecord
 from opstep.runtime.statistics import Statistics
-from opstep.trace.details import Details
+from opstep.trace.selection import Details
 
 if TYPE_CHECKING:
     import numpy as np

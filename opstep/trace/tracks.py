@@ -24,13 +24,11 @@ import numpy as np
 
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import FILL, Activation, HostRecord, Overhead, StreamRecord
-from opstep.trace.arguments import STEP, Ops
 from opstep.trace.free import FreeRecord, slices_of
-from opstep.trace.hosts import host_work
-from opstep.trace.packets import Packets, PacketTemplate
+from opstep.trace.packets import STEP, Ops, Packets, PacketTemplate
 from opstep.trace.perfetto import Interned, counter, encode, event, track
 from opstep.trace.sink import Run, RunEnd, StepDone
-from opstep.trace.streams import ops_and_waits
+from opstep.trace.streams import host_work, ops_and_waits
 from opstep.trace.template import Double, digits
 
 _MEMORY_RANK = 1000  # behind the streams

@@ -12,10 +12,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
-from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.sql import argument, quoted
+from opstep.trace.viewer.engine import Engine, argument, quoted
+
+_till = attrgetter("till")
 
 
 @dataclass(slots=True)
@@ -116,10 +118,6 @@ class _Step:
             # Between two launches control flow decided how to go on: by a value that was computed.
             found.append(_last_until(launch.ts, self.ended))
         return max((op for op in found if op), key=_till, default=None)
-
-
-def _till(s: _Slice) -> int:
-    return s.till
 
 
 def _last_until(time: int, ops: list[_Slice]) -> _Slice | None:

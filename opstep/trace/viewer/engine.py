@@ -183,3 +183,16 @@ def _message(error: Exception) -> str:
     """The engine's words: of a traceback through SQL, what it ends with."""
     lines = [line.strip() for line in str(error).strip().split("\n")]
     return next((line for line in reversed(lines) if line.strip("^ ")), "it does not say why")
+
+
+# --- pieces of SQL --------------------------------------------------------------------------------
+
+
+def argument(name: str) -> str:
+    """A slice's argument, as `trace.arguments` calls it."""
+    return f"extract_arg(arg_set_id, 'debug.{name}')"
+
+
+def quoted(text: str) -> str:
+    """A literal."""
+    return "'" + text.replace("'", "''") + "'"

@@ -10,6 +10,8 @@ shown only where a `Server` was told of that page's origin.
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +24,6 @@ from urllib.parse import quote, urlsplit
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.loopback import ANOTHER, HOST, listening, open_browser
-from opstep.trace.viewer import embedding
 from opstep.trace.viewer.engine import LIMIT_S, Engine
 from opstep.trace.viewer.files import readable_parts, web_files
 from opstep.trace.viewer.slice_positions import SlicePosition, find
@@ -85,8 +86,8 @@ class Server(ThreadingHTTPServer):
         frames: Iterable[str] | None = None,
     ):
         self.trace = Path(path)
-        self.token = "" if frames is None else embedding.new_token()
-        around = "'none'" if frames is None else embedding.ancestors(frames)
+        self.token = "" if frames is None else new_token()
+        around = "'none'" if frames is None else ancestors(frames)
         self.headers = HEADERS | {"Content-Security-Policy": f"{POLICY}; frame-ancestors {around}"}
         readable_parts(self.trace)  # says what is wrong with it
         self.files = _files_of(web_files())
@@ -155,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         port = self.server.server_port
         if self.server.token:
-            self._framed(embedding.within(path, self.server.token), copy)
+            self._framed(within(path, self.server.token), copy)
         elif host == [f"localhost:{port}"]:  # another origin for the browser, which then refuses
             self._send(308, b"", {"Location": f"{self.server.root}{quote(path)}"}, copy)
         elif host != [f"{HOST}:{port}"]:
@@ -169,10 +170,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _framed(self, path: str | None, copy: Callable[[BinaryIO, Any], Any]) -> None:
         """What is asked for by a page in a frame; None where it did not know the token."""
         if path == "/":
-            page = embedding.with_bridge(self.server.files["/"].read_bytes(), self.server.route)
+            page = with_bridge(self.server.files["/"].read_bytes(), self.server.route)
             self._send(200, page, {"Content-Type": TYPES[".html"]}, copy)
-        elif path == embedding.BRIDGE:
-            self._send(200, embedding.bridge(), {"Content-Type": TYPES[".js"]}, copy)
+        elif path == BRIDGE:
+            self._send(200, bridge(), {"Content-Type": TYPES[".js"]}, copy)
         else:
             self._at(path or "", copy)
 
@@ -248,3 +249,64 @@ def serve(
         if browser and not open_browser(server.short):
             print("no browser was found: open the address in one", flush=True)
         server.serve_forever()
+
+
+# --- the UI in a frame of another page ------------------------------------------------------------
+
+# An editor on another machine reaches this one through a tunnel or a proxy, under a host and a path
+# that cannot be known here. So the Host header says nothing, and what keeps pages from elsewhere
+# out is a token in the path, which only who asked for the server gets.
+
+
+BRIDGE = "/opstep_bridge.js"
+MOST_ANCESTORS = 16
+
+# Schemes that pages of the web cannot have: VS Code's own windows and the views in them.
+_OF_EDITORS = ("vscode-webview:", "vscode-file:")
+_ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
+
+
+def new_token() -> str:
+    """What stands first in the path of all that is asked for: 192 random bits."""
+    return secrets.token_urlsafe(24)
+
+
+def ancestors(origins: Iterable[str]) -> str:
+    """The value of ``frame-ancestors`` for pages of these origins; VS Code's own always may.
+
+    Raises `InputError` where one is not an origin: ``https://host:port``, or of VS Code's schemes.
+    """
+    allowed = ["'self'", *_OF_EDITORS]
+    for origin in origins:
+        if not isinstance(origin, str):
+            raise InputError("an origin is a text")
+        if any(origin.startswith(f"{scheme}//") for scheme in _OF_EDITORS):
+            continue
+        if not _ORIGIN.fullmatch(origin):
+            hint = "such as https://editor.example:8443"
+            raise InputError(f"{origin[:100]!r} is not an origin of a page", hint=hint)
+        if origin not in allowed:
+            allowed.append(origin)
+    if len(allowed) > MOST_ANCESTORS:
+        raise InputError(f"at most {MOST_ANCESTORS} pages may stand around the viewer")
+    return " ".join(allowed)
+
+
+def within(path: str, token: str) -> str | None:
+    """The path behind the token; None where the token is not there."""
+    first, slash, rest = path.removeprefix("/").partition("/")
+    if not slash or not secrets.compare_digest(first.encode(), token.encode()):
+        return None
+    return f"/{rest}"
+
+
+def with_bridge(page: bytes, route: str) -> bytes:
+    """The UI's page with our script before its own. `route`: what the UI is told behind ``#``."""
+    literal = json.dumps(route).replace("<", "\\u003c")
+    script = f"<script>const opstepRoute = {literal};</script><script src='.{BRIDGE}'></script>"
+    head, found, rest = page.partition(b"<head>")
+    return head + found + script.encode() + rest
+
+
+def bridge() -> bytes:
+    return Path(__file__).with_name("bridge.js").read_bytes()

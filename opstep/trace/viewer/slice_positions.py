@@ -10,8 +10,7 @@ from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.trace.describe import Member, members_of
-from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.sql import argument, quoted
+from opstep.trace.viewer.engine import Engine, argument, quoted
 
 _WARM_UP = 3  # steps in which kernels are compiled, memory is touched first, graphs are captured
 _AROUND = 8  # the view is so many times as long as the slice, at each side

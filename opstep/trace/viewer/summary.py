@@ -14,8 +14,7 @@ from typing import Any
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer.critical import Path, critical_path
-from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.sql import argument, quoted
+from opstep.trace.viewer.engine import Engine, argument, quoted
 
 MOST_OPS = 10
 

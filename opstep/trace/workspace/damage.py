@@ -14,7 +14,7 @@ from pathlib import Path
 
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES
-from opstep.trace.details import KINDS
+from opstep.trace.selection import KINDS
 from opstep.trace.workspace.reading import about_file, parsed
 from opstep.trace.workspace.schema import TABLES, Column, Table
 from opstep.trace.workspace.store import open_reading

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
-from opstep.trace.arguments import Ops
 from opstep.trace.free import FreeRecord, OpMet
+from opstep.trace.packets import Ops
 from opstep.trace.sink import Run, StepDone
 
 

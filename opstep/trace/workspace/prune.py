@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from opstep.trace.details import KINDS
+from opstep.trace.selection import KINDS
 from opstep.trace.workspace.blobs import drop_unused_blobs
 from opstep.trace.workspace.checkpoints import drop_checkpoints
 from opstep.trace.workspace.reading import readable

@@ -1,7 +1,7 @@
 """The schema of a workspace: tables, columns and indices, each with its description.
 
 `docs/workspace.md` and the viewer's texts are generated from this. Every change to the structure
-needs a new `VERSION` and a migration (`migrations`).
+needs a new `VERSION` and a migration (`store.MIGRATIONS`).
 """
 
 from __future__ import annotations

@@ -23,16 +23,13 @@ from opstep.runtime.ir.graph import Module
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.runtime.statistics import BINS
-from opstep.trace.details import KINDS
+from opstep.trace.selection import KINDS
 from opstep.trace.sink import Checkpoint, Run, RunEnd, SinkReport, StepDone
-from opstep.trace.workspace.bins import histograms
 from opstep.trace.workspace.blobs import insert_checkpoint, now, text_digest
-from opstep.trace.workspace.buffers import buffer_rows
-from opstep.trace.workspace.details import insert_initial_details
-from opstep.trace.workspace.executed import STATS, insert_records
+from opstep.trace.workspace.executed import STATS, insert_initial_details, insert_records
 from opstep.trace.workspace.judging import first_wrong
 from opstep.trace.workspace.pending import Pending, RunState
-from opstep.trace.workspace.rows import initial_rows, op_rows, plain
+from opstep.trace.workspace.rows import buffer_rows, histograms, initial_rows, op_rows, plain
 from opstep.trace.workspace.runs import EAGER
 from opstep.trace.workspace.store import file_bytes, open_writing
 from opstep.trace.workspace.transactions import FINDINGS, insert, insert_rows, transaction
@@ -377,7 +374,6 @@ def _run_row(run: Run) -> dict[str, Any]:
     info = run.info
     module = info.program.module
     source = module.source
-    policy = info.policy
     trace = run.files.get("trace")
     began = datetime.fromtimestamp(run.began, UTC).isoformat(timespec="milliseconds")
     text = text_of(module)
@@ -389,28 +385,18 @@ def _run_row(run: Run) -> dict[str, Any]:
         "status": "running",
         "file": source.path if source else None,
         "program": text,
-        "graph": info.graph,
-        "device": info.device,
-        "streams": policy.streams,
-        "alloc": policy.alloc,
-        "fill": policy.fill,
-        "sync": policy.sync,
-        "threads": info.threads,
-        "seed": info.seed,
+        **{name: getattr(info, name) for name in ("graph", "device", "threads", "seed", "kernels")},
+        **{name: getattr(info.policy, name) for name in ("streams", "alloc", "fill", "sync")},
+        **{name: getattr(run, name) for name in ("selection", "every", "name", "keep_inputs")},
         "steps": 0,
         "repeatable": 0,
-        "selection": run.selection,
-        "every": run.every,
         "param_bytes": sum(params),
         "trace": str(trace.absolute()) if trace else None,
         "version": __version__,
         "host": platform.node(),
         "pid": os.getpid(),
-        "kernels": info.kernels,
-        "name": run.name,
         "command": _command(),
         "digest": text_digest(text),
-        "keep_inputs": run.keep_inputs,
         "also": run.details.text or None,
     }
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import figures, row_formats
+from opstep.trace.workspace.browsing.catalog import file_stamp
 from opstep.trace.workspace.browsing.results import Result
-from opstep.trace.workspace.browsing.status import file_stamp
 from opstep.trace.workspace.query import Ended
 from opstep.trace.workspace.store import PATIENCE_S, open_reading
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.browsing.json_fields import column_kinds, json_rows
-from opstep.trace.workspace.browsing.problems import problem_json
+from opstep.trace.workspace.browsing.json_fields import column_kinds, json_rows, problem_json
 from opstep.trace.workspace.row_formats import write_file
 from opstep.trace.workspace.store import PATIENCE_S
 from opstep.trace.workspace.workspace import Workspace

@@ -10,8 +10,7 @@ from io import BytesIO
 from typing import Any
 
 from opstep.runtime.ir.amounts import size
-from opstep.trace.workspace.pages import words
-from opstep.trace.workspace.pages.cells import read_counts
+from opstep.trace.workspace.pages.cells import duration, number, read_counts
 from opstep.trace.workspace.picture import COLOURS, PALE, STYLE, mark_odd, write_figure
 
 # Columns that tell series apart, and figures that say nothing when they are drawn.
@@ -91,7 +90,7 @@ def _spread(axes: Any, rows: Sequence[Row]) -> None:
     below, above = ([m + sign * s for m, s in zip(mean, std, strict=True)] for sign in (-1, 1))
     axes.fill_between(xs, below, above, color=COLOURS[0], alpha=0.25, linewidth=0, label="± std")
     axes.plot(xs, mean, color=COLOURS[0], label="mean")
-    axes.yaxis.set_major_formatter(lambda value, _: words.number(float(value)))
+    axes.yaxis.set_major_formatter(lambda value, _: number(float(value)))
     axes.legend(fontsize=8, frameon=False)
 
 
@@ -177,7 +176,7 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
 def _unit(name: str) -> Callable[[float], str]:
     """How a column's values are written at an axis."""
     if name.endswith("_ns"):
-        return words.duration
+        return duration
     if name == "seconds":
-        return lambda s: words.duration(s * 1e9)
-    return size if name.endswith("bytes") else lambda value: words.number(float(value))
+        return lambda s: duration(s * 1e9)
+    return size if name.endswith("bytes") else lambda value: number(float(value))
