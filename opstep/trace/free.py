@@ -73,7 +73,7 @@ class OpMet:
 
 @dataclass(slots=True, eq=False)
 class FreeRecord:
-    """What one thread (`stream`) ran in a step, or in part of one.
+    """Ops that one thread (`stream`) ran in a step, or in part of one.
 
     `ops`: numbers i64[n]; `turns`: how often each had run before in the step; `times`: i64[n, 2].
     `stats`: i64[m, WORDS], of the result `results[k]` of the op at `rows[k]`. `met`: ops and

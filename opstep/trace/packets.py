@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Tracks(Protocol):
-    """What the packets of a run's streams and of its host are made with."""
+    """The tracks, names and arguments that packets of a run's streams and host are made with."""
 
     run: Run
     ops: Ops
@@ -37,7 +37,7 @@ class Tracks(Protocol):
 
 class PacketTemplate(NamedTuple):
     """A template, and how many slices and flows it has. `work`: f64[n, 2], rows and their flops or
-    bytes, whose rate is told.
+    bytes, whose rates are shown.
     """
 
     template: Template
@@ -85,8 +85,8 @@ class Packets:
 
 
 def first_flow(layout: Layout, stream: int) -> int:
-    """Flows from launches to ops are numbered by the ops' rows, stream after stream; behind them
-    come those of waits.
+    """Flows from launches to ops are numbered by the ops' rows, stream after stream; those of
+    waits follow.
     """
     return sum(len(rows) for rows in layout.rows[:stream])
 
@@ -129,7 +129,7 @@ class Ops:
         return self._infos[number]
 
     def value(self, plan: Plan, step: int) -> str:
-        """What an op is called among others: its first result, or what it does."""
+        """An op's name among others: its first result, or its kind."""
         info = self.info(plan, step)
         return info.results[0][0] if info.results else info.name
 
@@ -141,7 +141,7 @@ class Ops:
         return f"{calls}/{name}" if calls else name
 
     def ids(self, activation: Activation) -> dict[str, Any]:
-        """Where in the run: what the rows of a workspace are found by."""
+        """The place in the run, by which rows of a workspace are found."""
         found: dict[str, Any] = {"run": self.run.key, "step": STEP}
         if activation.caller is not None:
             found |= {"activation": ACTIVATION, "turn": TURN}
@@ -180,7 +180,7 @@ class Ops:
 
 
 def launched(kernels: Sequence[Kernel]) -> dict[str, Any]:
-    """What an op launched on a GPU: ``kernels.1.grid``, from 1 in order."""
+    """Kernels that an op launched on a GPU: ``kernels.1.grid``, from 1 in order."""
     if not kernels:
         return {}
     launches = {

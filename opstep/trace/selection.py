@@ -181,7 +181,7 @@ class Details:
         return self._steps[t]
 
     def kinds(self, t: TensorType) -> dict[str, dict[str, int]]:
-        """What is taken of such a tensor, and how."""
+        """Kinds that are taken of such a tensor, each with its attributes."""
         found = dict(self.attributes)
         axis = _axis(t, **found.pop("channels")) if "channels" in found else None
         return found | ({} if axis is None else {"channels": {"axis": axis}})

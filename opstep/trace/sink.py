@@ -1,4 +1,4 @@
-"""Where records go: a sink writes them to one file. See `recording` for who calls it."""
+"""Sinks: each writes the records of runs to one file. `recording` calls them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Numbering:
-    """How the ops of a plan are counted, from its first. Those that run as one have numbers of
+    """Numbers of the ops of a plan, from its first. Those that run as one have numbers of
     their own, in the order of the program, and the last of them stands for all. `ops`: the op of
     each number; `step_of`: the plan's step that runs it; `first`, `last`: of each step the numbers
     of its first op and of its last.
@@ -43,7 +43,7 @@ class Numbering:
         return self.last[self.step_of[op]]
 
     def giver(self, step: int, value: int) -> tuple[int, int]:
-        """Which op of a step gives a value, and which of its results that is."""
+        """The op of a step that gives a value, and the index among its results."""
         for op in range(self.first[step], self.last[step] + 1):
             if value in self.ops[op].results:
                 return op, self.ops[op].results.index(value)
@@ -130,7 +130,7 @@ class Initial(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What a repeat from `step` on needs; no step before it is needed then."""
+    """Tensors that a repeat from `step` on needs; no step before it is needed then."""
 
     step: int
     inputs: Mapping[str, np.ndarray]
@@ -157,7 +157,7 @@ class StepDone(NamedTuple):
 
 @dataclass(slots=True)
 class RunEnd:
-    """How a run ended. `error`: None where all went well."""
+    """The end of a run. `error`: None where all went well."""
 
     ended_ns: int
     steps: int  # that were finished
@@ -178,7 +178,7 @@ class RunEnd:
 
 @dataclass(slots=True)
 class SinkReport:
-    """What a sink has written, for people. `counts`: what and how many, such as ("slices", 120).
+    """The outcome of a sink, for people. `counts`: what and how many, such as ("slices", 120).
     `problem`: why it could not write all of it, else None.
     """
 
@@ -217,9 +217,9 @@ class Sink(Protocol):
     def end_run(self, run: Run, end: RunEnd) -> None: ...
 
     def flush(self) -> None:
-        """What has ended becomes part of the file, where a killed process leaves it: called when
-        nothing is queued, and every now and then. Steps that have not ended are not to be seen by
-        readers of a workspace.
+        """Makes steps that have ended part of the file, where a killed process leaves them: called
+        when nothing is queued, and every now and then. Steps that have not ended are not to be seen
+        by readers of a workspace.
         """
         ...
 

@@ -117,7 +117,7 @@ class _Stream:
         self.last = 2 * index + 1
 
     def _op(self, row: int, step: int) -> tuple[Any, Any]:
-        """An op's slice; adds the work whose rates it tells."""
+        """An op's slice; adds the work whose rates it shows."""
         ops, plan = self.tracks.ops, self.plan
         info = ops.info(plan, step)
         kernels = self.activation.layout.kernels.get((self.stream, row), ())

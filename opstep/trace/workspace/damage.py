@@ -1,4 +1,4 @@
-"""What is wrong with the rows of a workspace: somebody else, or a failing disk, has changed them.
+"""Damage of a workspace's rows: somebody else, or a failing disk, has changed them.
 
 SQLite notices most damage itself. What it cannot notice is a row that says what opstep never wrote.
 It is looked for when reading has failed already: only then it is worth to read everything.

@@ -161,7 +161,7 @@ def _insert_stats(
 def _insert_free(
     connection: sqlite3.Connection, schema: str, state: RunState, record: FreeRecord, first: int
 ) -> tuple[int, int]:
-    """What ran without a plan, an execution for each."""
+    """Ops that ran without a plan, an execution for each."""
     activation, ops = record.activation, record.ops
     numbers = np.arange(first, first + len(ops))
     places = [state.id, numbers, activation.step, ops, record.stream, activation.number]
@@ -223,8 +223,8 @@ def _insert(
     positions: Sequence[np.ndarray],
     words: np.ndarray,
 ) -> None:
-    """What is known of n tensors of that type. `positions`: step, op, execution and result, i64[n]
-    each; `words`: i64[n, all words of such a tensor].
+    """Optional statistics of n tensors of that type. `positions`: step, op, execution and result,
+    i64[n] each; `words`: i64[n, all words of such a tensor].
     """
     at = 0
     for kind, size in state.run.details.words(t):

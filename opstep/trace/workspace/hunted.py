@@ -1,4 +1,4 @@
-"""What a hunt found, as rows of `findings`, beside those that the run itself left."""
+"""Findings of a hunt as rows of `findings`, beside those that the run itself left."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.figures import Line, Query, labels_of
+from opstep.trace.workspace.figures import Line, Query, labels_of, unit_of
 
 FORMATS = (".png", ".svg", ".pdf")
 # Told apart by all kinds of eyes: Okabe and Ito, a little darker.
@@ -230,12 +230,10 @@ def _overlap(below: list[float], above: list[float], gap: float) -> bool:
 
 
 def _in_unit(query: Query, lines: list[Line]) -> str:
-    """What the figures are, with their unit; times are brought into a handy one."""
-    counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
-    if query.table == "stats":
-        return f"{query.column} (elements)" if query.column in counts else query.column
-    if "seconds" not in (query.column, *query.where.get("name", ())):
-        return query.column
+    """The name of the figures, with their unit; times are brought into a handy one."""
+    unit = unit_of(query)
+    if unit != "seconds":
+        return f"{query.column} ({unit})" if unit else query.column
     longest = max(map(_reach, lines))
     factor, unit = (1e6, "µs") if longest < 1e-3 else (1e3, "ms") if longest < 1 else (1, "s")
     for line in lines:

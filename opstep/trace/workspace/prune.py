@@ -28,8 +28,8 @@ COMPACT_S = 2.0  # how long readers may keep the file from getting smaller
 
 
 class Pruned(NamedTuple):
-    """What went; `checkpoints`: of runs that stay. `freed`: bytes that the file is smaller by; 0
-    where it was not compacted.
+    """Counts of what was removed; `checkpoints`: of runs that stay. `freed`: bytes that the file is
+    smaller by; 0 where it was not compacted.
     """
 
     runs: int
@@ -78,7 +78,7 @@ def _compact(connection: sqlite3.Connection) -> bool:
 
 @readable
 def run_bytes(connection: sqlite3.Connection) -> dict[int, int]:
-    """What each run takes in the file: its own tensors' bytes, and its share of the rows'."""
+    """Bytes of each run in the file: those of its own tensors, and its share of the rows'."""
     (pages,), (free,), (page,) = (
         connection.execute(f"pragma {what}").fetchone()
         for what in ("page_count", "freelist_count", "page_size")

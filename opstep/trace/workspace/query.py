@@ -55,7 +55,7 @@ class Ended(InputError):
 
 
 class Answer(NamedTuple):
-    """What a question gave. `rows` are tuples in the order of `columns`."""
+    """An answer in SQL. `rows` are tuples in the order of `columns`."""
 
     columns: list[str]
     rows: list[tuple]
@@ -120,7 +120,7 @@ def _rows(
 
 
 class _Guard:
-    """What SQLite asks while it prepares a statement and while it runs it."""
+    """Callbacks of SQLite while it prepares a statement and while it runs it."""
 
     def __init__(self, write: bool, seconds: float | None, stop: Callable[[], bool] | None):
         self.write = write
@@ -193,7 +193,7 @@ def _explained(connection: sqlite3.Connection, text: str, guard: _Guard) -> Iter
 
 
 def _about(connection: sqlite3.Connection, text: str, message: str) -> InputError:
-    """The error with its place in the text, as far as SQLite's words tell it, and a hint."""
+    """The error with its place in the text, as far as SQLite names it, and a hint."""
     span, hint = None, ""
     if found := re.fullmatch(r'near "(.*)": syntax error', message, re.DOTALL):
         span = _unexpected(connection, text, found[1], message)

@@ -210,7 +210,7 @@ _COMMA, _SPACE, _OPEN, _CLOSE, _ZERO = 44, 32, 91, 93, 48
 
 
 def write_histograms(bins, stride, out, ends, lowest, lo, hi):
-    """Rows lo..hi, one behind the other: the texts, where each ends, and its first bin or -1."""
+    """Rows lo..hi, one after the other: the texts, where each ends, and its first bin or -1."""
     at = 0
     for row in range(lo, hi):
         first, last = -1, -1

@@ -87,7 +87,7 @@ class WorkspaceSink:
             self._spill(state)
 
     def add_overhead(self, run: Run, spent: Overhead) -> None:
-        """A timeline tells of that."""
+        """A timeline shows that."""
 
     def end_step(self, run: Run, step: StepDone) -> None:
         state = self._states[run.key]
@@ -264,7 +264,7 @@ class WorkspaceSink:
         self._counts["statistics row"] += stats
 
     def _spill(self, state: RunState) -> None:
-        """What there is of a large step goes to temporary tables, which nobody else sees and which
+        """Rows of a large step under way go to temporary tables, which nobody else sees and which
         keep nobody from writing. No step that has ended waits there beside it.
         """
         self.flush()

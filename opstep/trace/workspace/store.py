@@ -66,7 +66,7 @@ def open_writing(path: Path, patience: float | None = None) -> sqlite3.Connectio
 
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """`open_writing` for a while. What SQLite raises in it is told as a `FileProblem`."""
+    """`open_writing` for a while. What SQLite raises in it becomes a `FileProblem`."""
     connection = open_writing(path)
     try:
         with explained(path):
@@ -141,7 +141,7 @@ def _check_file(path: Path) -> None:
         raise FileProblem("folder", f"{path} is a folder; a workspace is a file")
     if path.exists() and not path.is_file():  # a pipe would make us wait
         raise FileProblem("foreign", f"{path} is not a file that SQLite could keep a workspace in")
-    # SQLite itself tells what is no file of its own. To open and close one here would drop the
+    # SQLite itself says which file is not its own. To open and close one here would drop the
     # locks of this process's other connections (https://www.sqlite.org/howtocorrupt.html, 2.2):
     # another process then takes itself for the last, removes the log, and what we write is lost
     if path.exists() and not os.access(path, os.R_OK):
@@ -238,7 +238,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     _use_wal(connection)
     connection.execute("pragma synchronous = normal")
     if version == VERSION:
-        with transaction(connection):  # a file that cannot be written is told now
+        with transaction(connection):  # a file that cannot be written is reported now
             connection.execute(f"pragma user_version = {VERSION}")
         return
     if version:
@@ -306,7 +306,7 @@ def create_views(connection: sqlite3.Connection) -> None:
 
 
 def _add(connection: sqlite3.Connection, version: int) -> None:
-    """What version + 1 has and this one has not: columns, null in older rows, and tables."""
+    """Adds what version + 1 has and this one has not: columns, null in older rows, and tables."""
     for table, columns in COLUMNS.get(version, {}).items():
         for column in columns:
             connection.execute(f"alter table {table} add column {column}")

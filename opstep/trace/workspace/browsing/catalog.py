@@ -1,4 +1,4 @@
-"""What a file is, before it is shown, and what can be asked of a workspace: its tables and views,
+"""The kind of a file, before it is shown, and what can be asked of a workspace: tables and views,
 names of what it holds, and questions to begin with, those of docs/workspace.md, about the last run
 of a file. Nothing is changed in it.
 """

@@ -174,7 +174,7 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def _unit(name: str) -> Callable[[float], str]:
-    """How a column's values are written at an axis."""
+    """The format of a column's values at an axis."""
     if name.endswith("_ns"):
         return duration
     if name == "seconds":

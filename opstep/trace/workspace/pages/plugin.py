@@ -40,7 +40,7 @@ def of_workspace(datasette: Datasette) -> bool:
 
 @hook
 def extra_template_vars(template: str | None, request: Any, datasette: Datasette) -> Any:
-    """What the parameters of a question may be, for its form; the questions about one run."""
+    """Values for the parameters of a question, for its form; the questions about one run."""
     if template not in ("query.html", "row.html") or not of_workspace(datasette):
         return {}
 
@@ -121,7 +121,7 @@ def handle_exception(datasette: Datasette, request: Any, exception: Exception) -
 
 
 async def failure(datasette: Datasette, request: Any, exception: Exception) -> Any:
-    """The page, or the JSON, that tells what went wrong."""
+    """The page, or the JSON, that says what went wrong."""
     from datasette.utils.asgi import Base400, Response
     from datasette.views.base import DatasetteError
 
