@@ -11,7 +11,7 @@ from typing import Any
 
 from opstep.runtime.ir.amounts import size
 from opstep.trace.workspace.pages.cells import duration, number, read_counts
-from opstep.trace.workspace.picture import COLOURS, PALE, STYLE, mark_odd, write_figure
+from opstep.trace.workspace.picture import COLOURS, PALE, mark_odd, new_figure, write_figure
 
 # Columns that tell series apart, and figures that say nothing when they are drawn.
 GROUPS = ("run", "name", "tensor", "op_name", "site", "op", "result", "stream", "turn")
@@ -36,15 +36,11 @@ def plottable(columns: Sequence[str], rows: Sequence[Row]) -> bool:
 
 def svg(columns: Sequence[str], rows: Sequence[Row]) -> bytes:
     """A panel for each figure."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     panels = _panels(columns, rows)
     lines = -(-len(panels) // COLUMNS)
     wide = min(COLUMNS, len(panels))
     odd = _odd_steps(columns, rows)
-    with matplotlib.rc_context(STYLE):
-        figure: Any = Figure((WIDTH * wide, HEIGHT * lines), DPI, layout="constrained")
+    with new_figure(WIDTH * wide, HEIGHT * lines, DPI, "constrained") as figure:
         for k, (title, draw) in enumerate(panels):
             axes = figure.add_subplot(lines, wide, k + 1)
             draw(axes)
