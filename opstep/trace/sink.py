@@ -11,10 +11,11 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.recording import HostRecord, Overhead, RunInfo, StreamRecord
 from opstep.runtime.statistics import Statistics
-from opstep.trace.selection import Details
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from opstep.trace.selection import Details
 
 
 class Numbering:
@@ -70,7 +71,7 @@ class Run:
     name: str | None = None
     tags: Mapping[str, str | int | float] = field(default_factory=dict)
     keep_inputs: int = 0  # what a repeat needs is kept of each so many steps; 0: of none
-    details: Details = field(default_factory=Details)  # what is taken beyond statistics
+    details: Details = field(default_factory=lambda: _nothing())  # what is taken beyond statistics
     initial: list[Initial] = field(default_factory=list)  # complete when the first record comes
     # by id: first number, the plan, how its ops are counted
     _plans: dict[int, tuple[int, Plan, Numbering]] = field(default_factory=dict)
@@ -115,6 +116,12 @@ class Run:
             if type_ == plan.values[value].type:
                 found[value] = number
         return found
+
+
+def _nothing() -> Details:
+    from opstep.trace.selection import Details  # with kernels, which reading a workspace needs not
+
+    return Details()
 
 
 class Initial(NamedTuple):

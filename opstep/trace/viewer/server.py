@@ -12,14 +12,12 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from opstep.runtime.ir.errors import InputError
@@ -146,65 +144,69 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60  # seconds without a request until a connection is closed
 
     def do_GET(self) -> None:
-        self._answer(shutil.copyfileobj)
+        self._answer()
 
     def do_HEAD(self) -> None:
-        self._answer(lambda source, target: None)
+        self._answer()
 
-    def _answer(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
+    def _answer(self) -> None:
         host = self.headers.get_all("Host") or []
         path = urlsplit(self.path).path
         port = self.server.server_port
         if self.server.token:
-            self._framed(within(path, self.server.token), copy)
+            self._framed(within(path, self.server.token))
         elif host == [f"localhost:{port}"]:  # another origin for the browser, which then refuses
-            self._send(308, b"", {"Location": f"{self.server.root}{quote(path)}"}, copy)
+            self._send(308, b"", {"Location": f"{self.server.root}{quote(path)}"})
         elif host != [f"{HOST}:{port}"]:
             # A page from elsewhere whose name resolves to 127.0.0.1 (DNS rebinding).
-            self._send(403, f"This server answers for {HOST}:{port} only.\n".encode(), {}, copy)
+            self._send(403, f"This server answers for {HOST}:{port} only.\n".encode(), {})
         elif path == SHORT:
-            self._send(302, b"", {"Location": self.server.address}, copy)
+            self._send(302, b"", {"Location": self.server.address})
         else:
-            self._at(path, copy)
+            self._at(path)
 
-    def _framed(self, path: str | None, copy: Callable[[BinaryIO, Any], Any]) -> None:
+    def _framed(self, path: str | None) -> None:
         """Answers a page in a frame; `path` is None where it did not know the token."""
         if path == "/":
             page = with_bridge(self.server.files["/"].read_bytes(), self.server.route)
-            self._send(200, page, {"Content-Type": TYPES[".html"]}, copy)
+            self._send(200, page, {"Content-Type": TYPES[".html"]})
         elif path == BRIDGE:
-            self._send(200, bridge(), {"Content-Type": TYPES[".js"]}, copy)
+            self._send(200, bridge(), {"Content-Type": TYPES[".js"]})
         else:
-            self._at(path or "", copy)
+            self._at(path or "")
 
-    def _at(self, path: str, copy: Callable[[BinaryIO, Any], Any]) -> None:
+    def _at(self, path: str) -> None:
         if path == TRACE:
-            self._trace(copy)
+            self._trace()
         elif path in (ABOUT, PROGRAMS):
             body = programs(self.server.trace) if path == PROGRAMS else {}
-            self._send(200, json.dumps(body).encode(), {"Content-Type": TYPES[".json"]}, copy)
+            self._send(200, json.dumps(body).encode(), {"Content-Type": TYPES[".json"]})
         elif path in self.server.files:
             file = self.server.files[path]
             kind = TYPES.get(file.suffix, "application/octet-stream")
-            self._send(200, file.read_bytes(), {"Content-Type": kind}, copy)
+            self._send(200, file.read_bytes(), {"Content-Type": kind})
         else:
-            self._send(404, b"There is nothing here.\n", {}, copy)
+            self._send(404, b"There is nothing here.\n", {})
 
-    def _trace(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
+    def _trace(self) -> None:
         """The whole packets that the file has by now; a run may still be writing to it."""
         try:
             readable = readable_parts(self.server.trace)
         except (InputError, OSError) as error:
-            self._send(404, f"{error}\n".encode("utf-8", "replace"), {}, copy)
+            self._send(404, f"{error}\n".encode("utf-8", "replace"), {})
             return
         self._begin(200, readable.size, {"Content-Type": "application/octet-stream"})
-        chunks: Any = _Chunks(readable.chunks(self.server.trace, 1 << 20))  # all that copying needs
-        copy(chunks, self.wfile)
+        self._write(readable.chunks(self.server.trace, 1 << 20))
 
-    def _send(self, code: int, body: bytes, headers: dict[str, str], copy: Callable) -> None:
+    def _send(self, code: int, body: bytes, headers: dict[str, str]) -> None:
         plain = {"Content-Type": "text/plain; charset=utf-8"}
         self._begin(code, len(body), plain | headers)
-        copy(BytesIO(body), self.wfile)
+        self._write([body])
+
+    def _write(self, chunks: Iterable[bytes]) -> None:
+        if self.command != "HEAD":
+            for chunk in chunks:
+                self.wfile.write(chunk)
 
     def _begin(self, code: int, size: int, headers: dict[str, str]) -> None:
         self.send_response(code)
@@ -214,16 +216,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """The terminal is for messages to people."""
-
-
-class _Chunks:
-    """Bytes that come in pieces, as a file that is read from its beginning."""
-
-    def __init__(self, chunks: Iterator[bytes]):
-        self._chunks = chunks
-
-    def read(self, size: int) -> bytes:
-        return next(self._chunks, b"")
 
 
 def serve(

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES
-from opstep.trace.selection import KINDS
 from opstep.trace.workspace.reading import about_file, parsed
-from opstep.trace.workspace.schema import TABLES, Column, Table
+from opstep.trace.workspace.schema import DETAILS, TABLES, Column, Table
 from opstep.trace.workspace.store import open_reading
 
 _TYPES = {
@@ -26,7 +25,7 @@ _TYPES = {
     "BLOB": ("blob",),
     "": ("real", "integer"),
 }
-_BELONGS = ("results", "executions", "stats", *KINDS)  # to a row of `ops`
+_BELONGS = ("results", "executions", "stats", *DETAILS)  # to a row of `ops`
 
 
 def damage(path: Path) -> InputError | None:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from opstep.trace.selection import KINDS
 from opstep.trace.workspace.blobs import drop_unused_blobs
 from opstep.trace.workspace.checkpoints import drop_checkpoints
 from opstep.trace.workspace.reading import readable
-from opstep.trace.workspace.schema import TABLES
+from opstep.trace.workspace.schema import DETAILS, TABLES
 from opstep.trace.workspace.store import file_bytes
 from opstep.trace.workspace.transactions import transaction
 
@@ -21,7 +20,7 @@ _TABLES = sorted(
     key=("stats", "executions", "tensors").__contains__,
     reverse=True,
 )
-_MANY = ("stats", *KINDS, "executions", "results", "ops")
+_MANY = ("stats", *DETAILS, "executions", "results", "ops")
 
 
 COMPACT_S = 2.0  # how long readers may keep the file from getting smaller

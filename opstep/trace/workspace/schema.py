@@ -60,6 +60,7 @@ _TAKEN = columns("""
     execution INTEGER: the execution that computed it
     result INTEGER: index among the op's results, from 0
 """)
+DETAILS = ("quantiles", "signed", "channels")  # tables of optional statistics
 _BY_STEP = ("run", "step", "op", "execution", "result")
 
 TABLES = (

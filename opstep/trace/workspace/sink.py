@@ -23,7 +23,6 @@ from opstep.runtime.ir.graph import Module
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.runtime.statistics import BINS
-from opstep.trace.selection import KINDS
 from opstep.trace.sink import Checkpoint, Run, RunEnd, SinkReport, StepDone
 from opstep.trace.workspace.blobs import insert_checkpoint, now, text_digest
 from opstep.trace.workspace.executed import STATS, insert_initial_details, insert_records
@@ -31,6 +30,7 @@ from opstep.trace.workspace.judging import first_wrong
 from opstep.trace.workspace.pending import Pending, RunState
 from opstep.trace.workspace.rows import buffer_rows, histograms, initial_rows, op_rows, plain
 from opstep.trace.workspace.runs import EAGER
+from opstep.trace.workspace.schema import DETAILS
 from opstep.trace.workspace.store import file_bytes, open_writing
 from opstep.trace.workspace.transactions import FINDINGS, insert, insert_rows, transaction
 
@@ -38,7 +38,7 @@ from opstep.trace.workspace.transactions import FINDINGS, insert, insert_rows, t
 SPILL = 8 << 20  # bytes of one step from which on it waits for its end in temporary tables
 BATCH = 4 << 20  # bytes of steps that have ended, from which on they are committed
 RESERVED = 1 << 18  # bytes of the disk that are left for the end of a run
-SPILLED = ("executions", "stats", *KINDS)  # tables that it waits in
+SPILLED = ("executions", "stats", *DETAILS)  # tables that it waits in
 SUMS_S = 1.0  # between two updates of the sums in `ops`
 
 _OPS = (

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace.blobs import text_digest
 from opstep.trace.workspace.functions import add_functions
-from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION, Table
+from opstep.trace.workspace.schema import APPLICATION, DETAILS, TABLES, VERSION, Table
 from opstep.trace.workspace.transactions import transaction
 from opstep.trace.workspace.views import VIEWS
 from opstep.trace.writer import MAKE_ROOM, NO_ROOM, no_room
@@ -333,7 +333,7 @@ COLUMNS = {
     },
     5: {"ops": ("fused_into INTEGER",)},
 }
-NEW_TABLES = {2: ("buffers", "settings"), 3: ("quantiles", "signed", "channels")}
+NEW_TABLES = {2: ("buffers", "settings"), 3: DETAILS}
 # MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     version: partial(_add, version=version) for version in COLUMNS
