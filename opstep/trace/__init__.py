@@ -1,3 +1,3 @@
-"""Recordings of runs: the timeline for Perfetto, the SQLite workspace, and the writer thread
-behind both. A run never waits for it longer than its queue is full.
+"""Recordings of runs: the timeline for Perfetto, the SQLite workspace, and the thread
+that writes both. A run never waits for it longer than its queue is full.
 """

@@ -1,4 +1,4 @@
-"""How long each op of a graph takes, and how that compares with what the device can do.
+"""Times of the ops of a graph, compared with what the device can do.
 
 Times are those of a recording: from the op's first kernel to its last, read where it runs. What an
 op moves and computes is counted from its types (`describe`): every operand read once, every result
@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 
 
 class Ceilings(NamedTuple):
-    """What the device was seen to do: bytes a second (read and written) in a large copy, and
+    """Measured limits of a device: bytes a second (read and written) in a large copy, and
     operations a second in a large matrix product of each dtype.
     """
 
@@ -109,7 +109,7 @@ class Stopwatch(Recorder):
         """There is nothing to close."""
 
     def measured(self, skip: int = WARM_UP) -> list[Measured]:
-        """Every op that ran a kernel behind the first `skip` steps, in the order of the plans."""
+        """Every op that ran a kernel after the first `skip` steps, in the order of the plans."""
         seconds: dict[tuple[int, int], list[float]] = {}
         plans: dict[int, Plan] = {}
         for record in self._records:
@@ -146,7 +146,7 @@ def _computes_in(step: Step) -> str:
 def measure(
     program: Program, graph: str, inputs: Mapping[str, Any], steps: int, **options: Any
 ) -> list[Measured]:
-    """Runs a graph so many times behind a warm-up; what each op took.
+    """Runs a graph so many times after a warm-up; what each op took.
 
     `options` are those of `Program.run`.
     """
@@ -159,7 +159,7 @@ def measure(
 def step_seconds(
     program: Program, graph: str, inputs: Mapping[str, Any], steps: int, **options: Any
 ) -> float:
-    """What a step takes once warm, with nothing recorded."""
+    """Seconds of a step once warm, with nothing recorded."""
     program.run(graph, inputs, steps=WARM_UP, **options)
     return program.run(graph, inputs, steps=steps, **options).seconds / steps
 
@@ -182,7 +182,7 @@ _ROUNDS = 10
 
 
 class Sizes(NamedTuple):
-    """What ceilings are measured with: elements of the copy (f32), rows of the matrices."""
+    """Sizes that ceilings are measured with: elements of the copy (f32), rows of the matrices."""
 
     copied: int
     rows: int
@@ -226,12 +226,13 @@ def _plain_copy(device: str, nbytes: int) -> float:
     from time import perf_counter
 
     from opstep.api.devices import device_named
+    from opstep.runtime.ir.types import u8
 
     on = device_named(device)
     source, target = on.alloc(nbytes, "bench"), on.alloc(nbytes, "bench")
     stream = on.stream()
     for memory in (source, target):
-        stream.submit(on.fill(memory, 0, nbytes, _byte()))
+        stream.submit(on.fill(memory, 0, nbytes, u8))
     work = on.copy(source.address, target.address, nbytes)
     seconds = []
     for _ in range(_ROUNDS):
@@ -241,12 +242,6 @@ def _plain_copy(device: str, nbytes: int) -> float:
         stream.synchronize()
         seconds.append(perf_counter() - begin)
     return 2 * nbytes / median(seconds)
-
-
-def _byte() -> Any:
-    from opstep.runtime.ir.types import u8
-
-    return u8
 
 
 def dtypes_of(measured: Sequence[Measured]) -> list[str]:

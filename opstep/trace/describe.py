@@ -1,4 +1,4 @@
-"""What is known of an op before it runs, for people: the same words in workspace and timeline."""
+"""Descriptions of ops before they run: the same words in workspace and timeline."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Member(NamedTuple):
     place: str
 
 
-_COLUMNS = ("ops", "names", "sites", "places")  # attributes that tell of members, a list each
+_COLUMNS = ("ops", "names", "sites", "places")  # attributes that describe members, a list each
 
 
 def _about_members(plan: Plan, step: Step) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _member(plan: Plan, step: Step) -> Member:
 
 
 def members_of(attrs: dict[str, Any]) -> list[Member]:
-    """Those that a fused step's attributes tell of; none of another op's, whatever it calls its."""
+    """Those that a fused step's attributes describe; none of another op's, whatever their names."""
     columns = [attrs.get(key) for key in _COLUMNS]
     texts = [c for c in columns if isinstance(c, list) and all(isinstance(t, str) for t in c)]
     if len(texts) < len(columns) or len({len(c) for c in texts}) > 1:

@@ -4,15 +4,14 @@ numbered in the order in which they were first met.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.runtime.recording import Activation
 from opstep.runtime.statistics import WORDS
-from opstep.trace.arguments import STEP
-from opstep.trace.workspace.rows import plain
+from opstep.trace.packets import STEP
+from opstep.trace.workspace.rows import plain, to_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,20 +60,20 @@ class OpMet:
         return (
             run, self.op, self.name, self.site, self.graph, self.graph, self.frame,
             plain(self.file) or None, self.line or None, plain(self.statement),
-            _json(self.operands), _json(self.sources), _json(self.attrs), self.stream, self.nbytes,
-            None, None, None,
+            to_json(self.operands), to_json(self.sources), to_json(self.attrs), self.stream,
+            self.nbytes, None, None, None,
         )  # fmt: skip
 
     def result_rows(self, run: int) -> list[tuple]:
         return [
-            (run, self.op, k, r.name, r.dtype, _json(r.shape), r.nbytes)
+            (run, self.op, k, r.name, r.dtype, to_json(r.shape), r.nbytes)
             for k, r in enumerate(self.results, self.first)
         ]
 
 
 @dataclass(slots=True, eq=False)
 class FreeRecord:
-    """What one thread (`stream`) ran in a step, or in part of one.
+    """Ops that one thread (`stream`) ran in a step, or in part of one.
 
     `ops`: numbers i64[n]; `turns`: how often each had run before in the step; `times`: i64[n, 2].
     `stats`: i64[m, WORDS], of the result `results[k]` of the op at `rows[k]`. `met`: ops and
@@ -130,7 +129,3 @@ def slices_of(record: FreeRecord, tracks: Tracks) -> PacketTemplate:
         out.add(tracks.interned.slice(track, op.name, "op", ids | about), row)
     leave([], 2 * len(record.ops) - 1)
     return out.template()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

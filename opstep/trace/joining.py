@@ -21,7 +21,7 @@ from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.trace import perfetto
 
 _TRACKS = 40  # bits that numbers of tracks have in a file
-_FLOWS = 20  # bits that tell a launch's flows apart
+_FLOWS = 20  # bits that number a launch's flows
 _ROWS = 1000  # places of runs in a file
 _ALONE = ("rank", "extent")  # ops that are of a group, and ask nobody
 _OWN_NAMES = 1 << 20  # from here on numbers of names are ours
@@ -40,8 +40,8 @@ def join(target: Path, files: Mapping[int, Path], mesh: Mesh, clocks: Mapping[in
     try:
         with temporary.open("wb") as out:
             for rank, file in sorted(files.items()):
-                told = _Rank(rank, mesh, clocks.get(rank), keeps_clocks=rank == min(files))
-                for data in told.moved(file):
+                packets_of = _Rank(rank, mesh, clocks.get(rank), keeps_clocks=rank == min(files))
+                for data in packets_of.moved(file):
                     out.write(data)
             nbytes = out.tell()
         temporary.replace(target)
@@ -65,7 +65,7 @@ class _Rank:
         self._met: dict[tuple[Any, ...], int] = {}  # how often, by who took part
 
     def moved(self, file: Path) -> Iterator[bytes]:
-        """What a file holds, bundle by bundle."""
+        """The packets of a file, bundle by bundle."""
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
         for packet in packets(file):
@@ -120,8 +120,8 @@ class _Rank:
                     yield self._interned(name)
             event.flow_ids.append(meeting)
             event.debug_annotations.add(name_iid=self._iids["rank"], int_value=self.rank)
-            told = event.debug_annotations.add(name_iid=self._iids["meeting"])
-            told.string_value = f"{meeting:016x}"
+            annotation = event.debug_annotations.add(name_iid=self._iids["meeting"])
+            annotation.string_value = f"{meeting:016x}"
 
     def _interned(self, name: str) -> Any:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
@@ -138,14 +138,14 @@ class _Rank:
         """The number of what ranks do together, the same on all that take part; 0 for an op of this
         rank alone.
         """
-        told: dict[str, str] = {}
+        about: dict[str, str] = {}
         for argument in event.debug_annotations:
             name = self._names.get(argument.name_iid, "")
             if name in ("name", "attrs"):
-                told[name] = self._strings.get(argument.string_value_iid, "")
-        attrs = json.loads(told.get("attrs") or "{}")
+                about[name] = self._strings.get(argument.string_value_iid, "")
+        attrs = json.loads(about.get("attrs") or "{}")
         group = self._groups.get(attrs.get("over", ""))
-        if group is None or group.size == 1 or told.get("name") in _ALONE:
+        if group is None or group.size == 1 or about.get("name") in _ALONE:
             return 0
         members = group.members(self.rank)
         if "to" in attrs:
@@ -167,7 +167,7 @@ def _groups(mesh: Mesh) -> Iterator[tuple[str, Group]]:
 
 
 def packets(file: Path) -> Iterator[Any]:
-    """What stands in a timeline, as far as it is whole."""
+    """Packets of a timeline, as far as it is whole."""
     if not file.stat().st_size:
         return
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -31,15 +31,11 @@ def listening(port: int, first: int = 0) -> socket.socket:
         listener.listen(128)
     except (OSError, OverflowError) as error:
         listener.close()
-        raise unusable(port, error) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        message = f"port {port} is in use" if taken else f"port {port}: {reason}"
+        raise InputError(message, hint=ANOTHER) from None
     return listener
-
-
-def unusable(port: int, error: Exception) -> InputError:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return InputError(f"port {port} is in use", hint=ANOTHER)
-    reason = getattr(error, "strerror", None) or str(error)
-    return InputError(f"port {port}: {reason}", hint=ANOTHER)
 
 
 def open_browser(address: str) -> bool:

@@ -93,7 +93,7 @@ class Interned:
         arguments: Mapping[str, Any],
         once: bool = True,
     ) -> None:
-        """What a track event is called, and its arguments."""
+        """Sets the name of a track event, and its arguments."""
         if once:
             about.name = text(name)
         else:
@@ -149,7 +149,7 @@ def bundle(data: bytes) -> bytes:
 
 
 def preamble() -> bytes:
-    """What a file begins with: the clock that all times are of."""
+    """The begin of a file: the clock that all times are of."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
     now = {MONOTONIC: time.monotonic_ns(), REALTIME: time.time_ns()}
@@ -189,7 +189,7 @@ def track(uuid: int, name: str, rank: int, parent: int | None = None, **more: An
 
 
 def counter(**fields: Any) -> Any:
-    """What `track` is given for a counter's track: ``counter=counter(unit=…)``."""
+    """The argument of `track` for a counter's track: ``counter=counter(unit=…)``."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
     return pb.CounterDescriptor(**fields)
@@ -223,7 +223,7 @@ def is_trace(head: bytes) -> bool:
 
 
 def packet_end(data: bytes | mmap.mmap, at: int) -> int:
-    """Where the packet that begins at a place of a file ends; 0 where none begins there."""
+    """The end of the packet that begins at a place of a file; 0 where none begins there."""
     size = shift = 0
     head = data[at : at + 11]
     if head[:1] != TAG:

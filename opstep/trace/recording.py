@@ -37,13 +37,11 @@ from opstep.runtime.recording import (
     spender,
     spending,
 )
-from opstep.trace.details import Details
 from opstep.trace.free import FreeRecord
 from opstep.trace.given import Given
-from opstep.trace.guard import MAKE_ROOM, NO_ROOM, Call, Guard
-from opstep.trace.selection import Selection, first_reads
+from opstep.trace.selection import Details, Selection, first_reads
 from opstep.trace.sink import FailedSink, Initial, Run, RunEnd, SinkReport, StepDone
-from opstep.trace.writer import Writer
+from opstep.trace.writer import MAKE_ROOM, NO_ROOM, Call, Guard, Writer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,18 +50,18 @@ LAG_S = 0.1
 RECORD_BYTES = 1000  # of a record, beside its arrays' elements
 TOGETHER = 1 << 16  # bytes of a step's records, from which on they do not wait for its end
 
-WORTH_NS = 200_000  # of the writer's work, from which on it is told
+WORTH_NS = 200_000  # of the writer's work, from which on it is shown
 
 
 class Recording:
-    """Where runs are recorded: a workspace (SQLite), a timeline (Perfetto), or both.
+    """Records runs in a workspace (SQLite), a timeline (Perfetto), or both.
 
     `stats`: whose statistics are taken, see `Selection`; without a workspace, none. `stats_every`:
     of every so many steps, beginning with the first; without a timeline nothing is recorded of the
     ops of other steps. `trace_steps`: those that the timeline is to show, ``range(100, 110)``; all.
     Raises `InputError` where a file cannot be used. `stats_also`: what is taken beyond statistics,
     see `Details`: quantiles, signed, channels.
-    A file that has no room, or cannot be written any more, does not stop a run: `close` tells of
+    A file that has no room, or cannot be written any more, does not stop a run: `close` reports
     it.
 
     `name` and `tags` stand in the workspace beside each run (tables `runs` and `settings`), to find
@@ -147,7 +145,7 @@ class Recording:
         return recorder
 
     def close(self) -> list[SinkReport]:
-        """Ends all runs and the files; tells what was written, in the order workspace, trace."""
+        """Ends all runs and the files; reports what was written, in the order workspace, trace."""
         if self._process != os.getpid():  # a fork has neither the writer nor the files
             return []
         if self._reports is None:
@@ -162,7 +160,7 @@ class Recording:
         return self._reports
 
     def _close_at_exit(self) -> None:
-        """Where nobody closed it, who could be told of problems."""
+        """For a recording that nobody closed: problems become warnings."""
         for report in self.close():
             if report.problem:
                 warnings.warn(f"{report.path} is incomplete: {report.problem}", stacklevel=1)
@@ -255,7 +253,7 @@ class _Recorder(Recorder):
         self._calls: list[Call] = []  # of the step under way, still to be queued
         self._nbytes = 0  # that they hold
         self._ended = False
-        self._ending = threading.Lock()  # nothing is queued behind the end
+        self._ending = threading.Lock()  # nothing is queued after the end
         self._given = Given(run)
         self._undone = False  # named tensors are as they were before the last step
         self._flushed_ns = 0  # when late records were asked for
@@ -328,8 +326,8 @@ class _Recorder(Recorder):
         """
         if self._steps % self.run.every == 0:
             return Taken.STATISTICS
-        told = "trace" in self.run.files or self.run.selection == "none"
-        return Taken.TIMES if told else Taken.NOTHING
+        timed = "trace" in self.run.files or self.run.selection == "none"
+        return Taken.TIMES if timed else Taken.NOTHING
 
     def _checkpoint(self) -> None:
         """All that a repeat needs from the step on that begins now, or has ended."""
@@ -483,7 +481,7 @@ def _open(files: Mapping[str, Path], trace_steps: range | None) -> list[Guard]:
 
 
 def workspace_guard(path: Path, *patience: float) -> Guard:
-    """A workspace to write to; one that has no room already tells that at its end. `patience`: of
+    """A workspace to write to; one that has no room already reports that at its end. `patience`: of
     `WorkspaceSink`.
     """
     from opstep.trace.workspace.sink import WorkspaceSink

@@ -19,9 +19,9 @@ from opstep.trace.workspace.picture import (
     DPI,
     FORMATS,
     PALE,
-    STYLE,
     fraction,
     name_beside,
+    new_figure,
     save,
 )
 
@@ -50,19 +50,13 @@ def draw(path: Path, measured: Sequence[Measured], roof: Ceilings, title: str, b
     written.
     """
     check(path)
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     points = gathered(measured)
     colours: dict[str, str] = dict(
         zip(dict.fromkeys(p.op.op for p in points), COLOURS, strict=False)
     )
     computing = [p for p in points if p.op.flops]
     moving = [p for p in points if not p.op.flops]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
-        FigureCanvasAgg(figure)
+    with new_figure(WIDTH, HEIGHT) as figure:
         axes = figure.add_axes(_area_of(1.05, 6.9 if moving else 9.2))
         _roof(axes, computing, roof)
         _dots(axes, computing, colours)

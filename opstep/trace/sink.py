@@ -1,4 +1,4 @@
-"""Where records go: a sink writes them to one file. See `recording` for who calls it."""
+"""Sinks: each writes the records of runs to one file. `recording` calls them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.recording import HostRecord, Overhead, RunInfo, StreamRecord
 from opstep.runtime.statistics import Statistics
-from opstep.trace.details import Details
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from opstep.trace.selection import Details
+
 
 class Numbering:
-    """How the ops of a plan are counted, from its first. Those that run as one have numbers of
+    """Numbers of the ops of a plan, from its first. Those that run as one have numbers of
     their own, in the order of the program, and the last of them stands for all. `ops`: the op of
     each number; `step_of`: the plan's step that runs it; `first`, `last`: of each step the numbers
     of its first op and of its last.
@@ -43,7 +44,7 @@ class Numbering:
         return self.last[self.step_of[op]]
 
     def giver(self, step: int, value: int) -> tuple[int, int]:
-        """Which op of a step gives a value, and which of its results that is."""
+        """The op of a step that gives a value, and the index among its results."""
         for op in range(self.first[step], self.last[step] + 1):
             if value in self.ops[op].results:
                 return op, self.ops[op].results.index(value)
@@ -70,7 +71,7 @@ class Run:
     name: str | None = None
     tags: Mapping[str, str | int | float] = field(default_factory=dict)
     keep_inputs: int = 0  # what a repeat needs is kept of each so many steps; 0: of none
-    details: Details = field(default_factory=Details)  # what is taken beyond statistics
+    details: Details = field(default_factory=lambda: _nothing())  # what is taken beyond statistics
     initial: list[Initial] = field(default_factory=list)  # complete when the first record comes
     # by id: first number, the plan, how its ops are counted
     _plans: dict[int, tuple[int, Plan, Numbering]] = field(default_factory=dict)
@@ -117,6 +118,12 @@ class Run:
         return found
 
 
+def _nothing() -> Details:
+    from opstep.trace.selection import Details  # with kernels, which reading a workspace needs not
+
+    return Details()
+
+
 class Initial(NamedTuple):
     """An input or named tensor before the first step; its statistics, where they are wanted, and
     what is taken beyond them.
@@ -130,7 +137,7 @@ class Initial(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What a repeat from `step` on needs; no step before it is needed then."""
+    """Tensors that a repeat from `step` on needs; no step before it is needed then."""
 
     step: int
     inputs: Mapping[str, np.ndarray]
@@ -157,7 +164,7 @@ class StepDone(NamedTuple):
 
 @dataclass(slots=True)
 class RunEnd:
-    """How a run ended. `error`: None where all went well."""
+    """The end of a run. `error`: None where all went well."""
 
     ended_ns: int
     steps: int  # that were finished
@@ -178,7 +185,7 @@ class RunEnd:
 
 @dataclass(slots=True)
 class SinkReport:
-    """What a sink has written, for people. `counts`: what and how many, such as ("slices", 120).
+    """The outcome of a sink, for people. `counts`: what and how many, such as ("slices", 120).
     `problem`: why it could not write all of it, else None.
     """
 
@@ -217,9 +224,9 @@ class Sink(Protocol):
     def end_run(self, run: Run, end: RunEnd) -> None: ...
 
     def flush(self) -> None:
-        """What has ended becomes part of the file, where a killed process leaves it: called when
-        nothing is queued, and every now and then. Steps that have not ended are not to be seen by
-        readers of a workspace.
+        """Makes steps that have ended part of the file, where a killed process leaves them: called
+        when nothing is queued, and every now and then. Steps that have not ended are not to be seen
+        by readers of a workspace.
         """
         ...
 

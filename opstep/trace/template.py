@@ -95,7 +95,7 @@ class Template:
         ).reshape(-1, 4)
 
     def _mark_positions(self, data: bytes, pick: Sequence[int]):
-        """What is where: (what, place, size, kind, which of those)."""
+        """Marks and their places: (what, place, size, kind, which of those)."""
         times = iter(pick)
         for match in marks().finditer(data):
             what = str(match.lastgroup)
@@ -161,7 +161,7 @@ def prepare() -> int:
 
 @cache
 def marks() -> re.Pattern[bytes]:
-    """Where the figures go. Each mark is found with its field's tag before it."""
+    """The pattern of marks, which figures replace. Each is found with its field's tag before it."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
     def tag(message: Any, field: str, wire: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The timeline of a recording's runs, as Perfetto reads it. `tracks` tells what is where in it."""
+"""The timeline of a recording's runs, as Perfetto reads it. `tracks` has its layout."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class TimelineSink:
         return SinkReport(self.path, self._nbytes, [*counts, ("flow", sum(r.flows for r in runs))])
 
     def _add(self, tracks: RunTracks, parts: list[Any]) -> None:
-        """Queues packets behind those that they refer to."""
+        """Queues packets after those that they refer to."""
         new = [*tracks.described, *self._interned.packets()]
         tracks.described = []
         if new:  # apart: what is changed elsewhere in the file leaves them as they are

@@ -5,7 +5,7 @@
                                     planning, compiling, recording
       CPU                           the device
         stream 0 …                  calls, and in them ops, with their kernels' times, and
-                                    statistics behind them; waits for streams
+                                    statistics after them; waits for streams
         CPU memory                  bytes of temporary tensors
       recorder                      what the recording's own thread writes
 
@@ -24,16 +24,14 @@ import numpy as np
 
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import FILL, Activation, HostRecord, Overhead, StreamRecord
-from opstep.trace.arguments import STEP, Ops
 from opstep.trace.free import FreeRecord, slices_of
-from opstep.trace.hosts import host_work
-from opstep.trace.packets import Packets, PacketTemplate
+from opstep.trace.packets import STEP, Ops, Packets, PacketTemplate
 from opstep.trace.perfetto import Interned, counter, encode, event, track
 from opstep.trace.sink import Run, RunEnd, StepDone
-from opstep.trace.streams import ops_and_waits
+from opstep.trace.streams import host_work, ops_and_waits
 from opstep.trace.template import Double, digits
 
-_MEMORY_RANK = 1000  # behind the streams
+_MEMORY_RANK = 1000  # after the streams
 _NO_TIMES = np.zeros((0, 2), np.int64)
 _MOST_TEMPLATES = 64  # templates found by where records come from: each keeps a layout alive
 
@@ -41,8 +39,8 @@ Record = StreamRecord | HostRecord | FreeRecord | StepDone | Overhead
 
 
 class RunTracks:
-    """Makes a run's packets, as bytes. `uuids` are numbers for tracks; `number` tells the runs of a
-    file apart, from 1.
+    """Makes a run's packets, as bytes. `uuids` are numbers for tracks; `number` counts the
+    runs of a file, from 1.
     """
 
     def __init__(self, run: Run, number: int, interned: Interned, uuids: Iterator[int]):
@@ -82,7 +80,7 @@ class RunTracks:
     # --- records ---
 
     def packets(self, records: Sequence[Record]) -> list[Any]:
-        """What the records become, in their order. Those that are alike are filled in together."""
+        """Packets of the records, in their order. Those that are alike are filled in together."""
         out: list[Any] = [None] * len(records)
         groups: dict[tuple, list[int]] = {}
         for k, record in enumerate(records):
@@ -94,7 +92,7 @@ class RunTracks:
         moved = [
             k for k, r in enumerate(records) if type(r) is StreamRecord and r.moves is not None
         ]
-        for k in reversed(moved):  # a GPU tells of them
+        for k in reversed(moved):  # a GPU reports them
             out[k + 1 : k + 1] = self._moves(records[k])
         return out
 
@@ -103,7 +101,7 @@ class RunTracks:
         return [self._moved(activation, stream, *move) for move in record.moves.tolist()]
 
     def _kind(self, record: Record) -> tuple:
-        """Which records are alike; first, what they are."""
+        """A key of records that are alike; first, what they are."""
         match record:
             case StreamRecord():
                 rest = (record.stream, record.stats_times is not None)
@@ -136,7 +134,7 @@ class RunTracks:
         return self._fill(records, template, every, rates)
 
     def _fill_free(self, records: Sequence[FreeRecord]) -> Any:
-        """What ran without a plan, and marks among that."""
+        """Ops that ran without a plan, and marks among them."""
         key = self._kind(records[0])
         if key not in self._free:
             if len(self._free) >= _MOST_TEMPLATES:
@@ -159,7 +157,7 @@ class RunTracks:
         return encode(marks)
 
     def _fill_hosts(self, records: Sequence[HostRecord]) -> Any:
-        """Where an activation was called, there is a slice around all of it."""
+        """The host's work; around that of an activation that was called stands a slice."""
         parts = [[r.launches for r in records], [r.syncs for r in records]]
         parts.append([r.calls for r in records])
         nonempty = [np.array(part) for part in parts if len(part[0])]
@@ -261,7 +259,7 @@ class RunTracks:
         return out.template()
 
     def _fill_spent(self, spent: Sequence[Overhead]) -> Any:
-        """What was done for the run, and is not work of its ops."""
+        """Time that went to the run, and not to its ops."""
         first = spent[0]
         key = ("spent", first.name, first.category, first.thread)
         if key not in self._templates:
@@ -284,7 +282,7 @@ class RunTracks:
     # --- the end ---
 
     def end(self, end: RunEnd) -> bytes:
-        """Where a run failed: with what."""
+        """A mark where a run failed, with its error."""
         if end.error is None:
             return b""
         words = str(end.error) or type(end.error).__name__
@@ -329,7 +327,7 @@ _FILLERS: dict[str, Callable[[RunTracks, Any], Any]] = {
 
 
 def _origin(activation: Activation) -> tuple[int, ...]:
-    """Where an activation comes from, by identity: its layout and those of its callers."""
+    """The origin of an activation, by identity: its layout and those of its callers."""
     if activation.caller is None:
         return (id(activation.layout),)
     found = [id(activation.layout)]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from opstep.api.snapshot import Snapshot, others_take
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.errors import DeviceError, InputError
-from opstep.trace.guard import words
 from opstep.trace.workspace import checkpoints
 from opstep.trace.workspace.blobs import text_digest
 from opstep.trace.workspace.names import find_run
@@ -27,7 +26,7 @@ from opstep.trace.workspace.sink import text_of
 from opstep.trace.workspace.store import open_writing
 from opstep.trace.workspace.transactions import transaction
 from opstep.trace.workspace.workspace import Workspace
-from opstep.trace.writer import Writer
+from opstep.trace.writer import Writer, words
 from opstep.training.data import Position
 from opstep.training.recorded import PATIENCE_S
 

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.recording import RunInfo
-from opstep.trace.guard import Guard
 from opstep.trace.recording import workspace_guard
 from opstep.trace.sink import Run, RunEnd, SinkReport, StepDone
 from opstep.trace.workspace.store import FileProblem
-from opstep.trace.writer import Writer
+from opstep.trace.writer import Guard, Writer
 
 if TYPE_CHECKING:
     from opstep.training.loop import Metrics, Outcome, Trainer

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.guard import words
+from opstep.trace.writer import words
 
 if TYPE_CHECKING:
     from opstep.training.loop import Metrics, Outcome, Trainer

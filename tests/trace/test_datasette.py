@@ -25,7 +25,7 @@ from waiting import PATIENCE_S
 import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import datasette as viewer
-from opstep.trace.workspace.pages.questions import QUESTIONS
+from opstep.trace.workspace.pages.questions import OF_A_RUN, QUESTIONS, RUNS
 from opstep.trace.workspace.schema import TABLES
 
 GIVEN = {  # parameters that the questions of this name need to have an answer
@@ -33,7 +33,6 @@ GIVEN = {  # parameters that the questions of this name need to have an answer
     "history_of_a_tensor": "run=1&tensor=loss",
     "compare_two_runs": "run=1&other=2&step=1",
     "what_an_op_did": "run=3&op_name=log&step=1",
-    "ops_of_a_line": f"run=3&line={NAN_LINE}",
 }
 
 
@@ -80,15 +79,23 @@ def test_the_first_page_has_the_questions(get):
     for question in QUESTIONS:
         assert f'<a href="/data/{question.name}">{html.escape(question.title)}</a>' in text
     assert '<a href="/data/">' in text
-    assert "How did the runs go?" in get("/data").text
+    for page in (RUNS, *OF_A_RUN):
+        address = html.escape(page.address[:-1])
+        assert f'<a href="/data/{address}">{page.title}</a>' in text
+        get(f"/data/{page.address[:-1]}")
+    assert "What is slow?" in get("/data").text
 
 
 def test_runs_are_told_the_last_one_first(get, rows):
-    told = answer(get, "how_runs_went")
+    told = get("/data/runs.json?_shape=array").json()
     held = rows("select key, status from runs order by id desc")
     assert [(r["key"], r["status"]) for r in told] == [(r["key"], r["status"]) for r in held]
-    assert [r["findings"] > 0 for r in told] == [True, False, False]
-    assert '<a href="/data/runs/3">3</a>' in get("/data/how_runs_went").text
+    for run, found in ((1, 0), (3, 1)):
+        assert (
+            re.search(r">\s*1 row[^<]*</a>\s*from run in findings", get(f"/data/runs/{run}").text)
+            is not None
+        ) == found
+    assert '<a href="/data/runs/3">3</a>' in get("/data/runs").text
 
 
 @pytest.mark.parametrize("table", [t.name for t in TABLES])
@@ -129,7 +136,7 @@ def test_slow_ops_add_up(get, rows):
     found = answer(get, "what_is_slow")
     assert sum(r["total_ns"] for r in found) == total
     assert sum(r["share"] for r in found) == pytest.approx(1)
-    assert sum(r["total_ns"] for r in answer(get, "what_lines_cost")) == total
+    assert sum(r["total_ns"] or 0 for r in answer(get, "line_by_line")) == total
 
 
 def test_a_run_does_not_differ_from_itself_but_from_another(get):
@@ -167,8 +174,8 @@ def test_of_long_runs_some_steps_are_shown(tmp_path):
 
 def test_runs_are_found_by_key_and_by_number(get, rows):
     key = rows("select key from runs where id = 1")[0]["key"]
-    by_key = get(f"/data/biggest_tensors.json?run={key}&_shape=array").json()
-    assert by_key == get("/data/biggest_tensors.json?run=1&_shape=array").json()
+    by_key = get(f"/data/what_is_slow.json?run={key}&_shape=array").json()
+    assert by_key == get("/data/what_is_slow.json?run=1&_shape=array").json()
     assert {r["run"] for r in by_key} == {1}
 
 
@@ -176,6 +183,13 @@ def test_a_runs_page_leads_to_what_it_did(get, rows):
     text = html.unescape(get("/data/runs/3").text)
     for question in QUESTIONS:
         assert (f'"/data/{question.name}?run=3"' in text) == ("run" in question.params)
+    for page in OF_A_RUN:
+        assert f'"/data/{page.address}run=3"' in text
+    sizes = [
+        r["nbytes"]
+        for r in get(f"/data/{OF_A_RUN[1].address}run=3&_shape=array".replace("?", ".json?")).json()
+    ]
+    assert sizes == sorted(sizes, reverse=True) != []
     lines = rows("select program from runs where id = 3")[0]["program"].count("\n") + 1
     assert f'<a href="/data/line_by_line?run=3">{lines} lines</a>' in text
     assert "findings?run=3" in text  # among the rows of other tables
@@ -198,7 +212,7 @@ def lines_of(get, run, step=""):
 def test_ops_lead_to_their_line_and_to_what_they_did(get, rows):
     op = rows("select * from ops where run = 3 and name = 'log'")[0]
     text = html.unescape(get("/data/ops?run=3").text)
-    line, did = f"ops_of_a_line?run=3&line={op['line']}", f"what_an_op_did?run=3&op_name={op['op']}"
+    line, did = f"ops?run=3&line={op['line']}", f"what_an_op_did?run=3&op_name={op['op']}"
     assert f'<a href="/data/{line}">{op["line"]}</a>' in text
     assert f'<a href="/data/{did}">log</a>' in text
     assert [r["op"] for r in get(f"/data/{line}".replace("?", ".json?") + "&_shape=array").json()]
@@ -374,7 +388,7 @@ def test_pages_are_there_while_a_run_writes(get, path):
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("begin immediate")
     writer.execute("update runs set status = 'running' where id = 2")
-    for address in ("/", "/data/runs/2", "/data/how_runs_went", "/data/runs", "/data/stats"):
+    for address in ("/", "/data/runs/2", "/data/runs", "/data/stats"):
         assert ">running<" not in get(address).text
     writer.execute("rollback")
     writer.close()

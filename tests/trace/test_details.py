@@ -17,6 +17,7 @@ from workspaces import HALVING, record, sound, train_inputs, train_program
 import opstep
 from opstep.cli.main import main
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.selection import KINDS
 from opstep.trace.workspace import datasette as viewer
 from opstep.trace.workspace import schema, sink, store
 from opstep.trace.workspace.views import VIEWS
@@ -330,3 +331,7 @@ def test_training_is_not_changed(path):
         program = train_program()
         outputs = program.run("main", train_inputs(), steps=3, recording=recording)
     assert all(outputs[n].tobytes() == a.tobytes() for n, a in plain.items())
+
+
+def test_each_kind_has_a_table():
+    assert tuple(KINDS) == schema.DETAILS

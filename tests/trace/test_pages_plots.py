@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from opstep.trace.workspace.pages import words
+from opstep.runtime.ir.amounts import size
+from opstep.trace.workspace.pages import cells
 from opstep.trace.workspace.pages.plots import plottable, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -82,19 +83,20 @@ def test_other_rows_are_not_plotted(rows):
 @pytest.mark.parametrize(
     "said, text",
     [
-        (words.duration(0), "0 ns"),
-        (words.duration(12_345), "12.3 µs"),
-        (words.duration(3_410_000), "3.41 ms"),
-        (words.duration(1.5e9), "1.5 s"),
-        (words.size(640), "640 B"),
-        (words.size(3 * 2**19), "1.5 MiB"),
-        (words.count(12_300), "12.3 k"),
-        (words.number(None), "–"),
-        (words.number(12_288), "12,288"),
-        (words.number(-math.inf), "-∞"),
-        (words.number(math.nan), "nan"),
-        (words.amount(1, "step"), "1 step"),
-        (words.coded("a `b<` c"), "a <code>b&lt;</code> c"),
+        (cells.duration(0), "0 ns"),
+        (cells.duration(12_345), "12.3 µs"),
+        (cells.duration(3_410_000), "3.41 ms"),
+        (cells.duration(1.5e9), "1.5 s"),
+        (size(640), "640 B"),
+        (size(3 * 2**19), "1.5 MiB"),
+        (cells.count(812), "812"),
+        (cells.count(12_300), "12.3 k"),
+        (cells.count(5.1e16), "51,000.0 T"),
+        (cells.number(None), "–"),
+        (cells.number(12_288), "12,288"),
+        (cells.number(-math.inf), "-∞"),
+        (cells.number(math.nan), "nan"),
+        (cells.coded("a `b<` c"), "a <code>b&lt;</code> c"),
     ],
 )
 def test_figures_in_words(said, text):

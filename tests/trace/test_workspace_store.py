@@ -17,9 +17,9 @@ from workspaces import record
 import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES
-from opstep.trace.workspace import blobs, migrations, schema, store
-from opstep.trace.workspace.browsing.status import is_workspace
-from opstep.trace.workspace.migrations import create_table
+from opstep.trace.workspace import blobs, schema, store
+from opstep.trace.workspace.browsing.catalog import is_workspace
+from opstep.trace.workspace.store import create_table
 from opstep.trace.workspace.views import VIEWS
 
 
@@ -154,7 +154,7 @@ def version_2(monkeypatch):
         steps = {schema.VERSION: add_repeatable}
         migrations_migrate(connection, path, version, steps, schema.VERSION + 1)
 
-    migrations_migrate = migrations.migrate
+    migrations_migrate = store.migrate
     monkeypatch.setattr(store, "migrate", migrate)
 
 
@@ -186,9 +186,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path):
         connection.execute("insert into runs (id) values (1)")
 
     with pytest.raises(sqlite3.IntegrityError):
-        migrations.migrate(
-            connection, path, schema.VERSION, {schema.VERSION: fails}, schema.VERSION + 1
-        )
+        store.migrate(connection, path, schema.VERSION, {schema.VERSION: fails}, schema.VERSION + 1)
     assert connection.execute("pragma user_version").fetchone() == (schema.VERSION,)
     assert "repeatable" not in [c[1] for c in connection.execute("pragma table_info(runs)")]
     assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
@@ -225,7 +223,7 @@ def test_a_file_of_version_1(path):
 
 
 def test_every_version_that_was_ever_written_can_be_brought_up_to_date():
-    assert sorted(migrations.MIGRATIONS) == list(range(1, schema.VERSION))
+    assert sorted(store.MIGRATIONS) == list(range(1, schema.VERSION))
 
 
 # --- tensors --------------------------------------------------------------------------------------

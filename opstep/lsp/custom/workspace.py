@@ -11,7 +11,7 @@ from opstep.lsp.registry import feature
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace.browsing import catalog, finding_report
 from opstep.trace.workspace.browsing import runs as recorded
-from opstep.trace.workspace.browsing.status import file_stamp, file_status, is_workspace
+from opstep.trace.workspace.browsing.catalog import file_stamp, file_status, is_workspace
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project

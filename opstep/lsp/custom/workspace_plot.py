@@ -14,7 +14,7 @@ from opstep.lsp.registry import feature
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace.browsing import plots
-from opstep.trace.workspace.browsing.problems import problem_json
+from opstep.trace.workspace.browsing.json_fields import problem_json
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project

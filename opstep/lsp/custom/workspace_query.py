@@ -17,8 +17,7 @@ from opstep.lsp.project import PerProject
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.browsing.json_fields import json_rows
-from opstep.trace.workspace.browsing.problems import problem_json
+from opstep.trace.workspace.browsing.json_fields import json_rows, problem_json
 from opstep.trace.workspace.browsing.results import Results, export_answer, first_page
 from opstep.trace.workspace.row_formats import WRITERS
 

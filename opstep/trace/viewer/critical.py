@@ -3,7 +3,7 @@
 From the op that ended last, each time to what it waited for last: the op before it on its stream,
 an op of another stream that an event joins to it (a flow), or the host that launched it (a flow as
 well). The host in turn was at its launch after what it waited for before: the end of a stream's
-work, or in control flow a value that tells how to go on. Ops on the path, made faster, make the
+work, or in control flow a value that decides how to go on. Ops on the path, made faster, make the
 step faster; others do not.
 """
 
@@ -12,10 +12,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
-from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.sql import argument, quoted
+from opstep.trace.viewer.engine import Engine, argument, quoted
+
+_till = attrgetter("till")
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class _Slice(NamedTuple):
 
 
 class _Step:
-    """What ran in a step, and what was handed from where to where."""
+    """Slices of a step, and the flows between them."""
 
     def __init__(self, engine: Engine, run: str, step: int):
         where = f"run = {quoted(run)} and step = {step}"
@@ -91,7 +93,7 @@ class _Step:
         return max((ops[-1] for ops in self.ops.values()), key=lambda s: (s.till, s.ts, s.id))
 
     def before(self, op: _Slice) -> tuple[_Slice | None, str]:
-        """What an op waited for last, and what that is to it."""
+        """The slice that an op waited for last, and its relation to the op."""
         found: list[tuple[int, int, int, _Slice, str]] = []
         if index := self.index[op.id]:
             earlier = self.ops[op.track][index - 1]
@@ -116,10 +118,6 @@ class _Step:
             # Between two launches control flow decided how to go on: by a value that was computed.
             found.append(_last_until(launch.ts, self.ended))
         return max((op for op in found if op), key=_till, default=None)
-
-
-def _till(s: _Slice) -> int:
-    return s.till
 
 
 def _last_until(time: int, ops: list[_Slice]) -> _Slice | None:

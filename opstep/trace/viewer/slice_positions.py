@@ -1,4 +1,4 @@
-"""Where in a trace an op is, by what a person calls it."""
+"""The place of an op in a trace, by a name that people give it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.trace.describe import Member, members_of
-from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.sql import argument, quoted
+from opstep.trace.viewer.engine import Engine, argument, quoted
 
 _WARM_UP = 3  # steps in which kernels are compiled, memory is touched first, graphs are captured
 _AROUND = 8  # the view is so many times as long as the slice, at each side
@@ -53,7 +52,7 @@ class _Op(NamedTuple):
 
     @property
     def names(self) -> set[str]:
-        """What it may be called; of a fused step also what its ops are."""
+        """Its names; of a fused step also those of its ops."""
         found = {self.kind, self.name, *(m.op for m in self.members)}
         for site in (self.site, *(m.site for m in self.members)):
             found |= {site, site.rsplit("/", 1)[-1]}
@@ -70,13 +69,13 @@ class _Op(NamedTuple):
 
     @property
     def calls(self) -> set[str]:
-        """What the calls that it stands in may be called: ``block:y``, ``y``."""
+        """Names of the calls that it stands in: ``block:y``, ``y``."""
         parts = self.site.split("/")[1:-1]
         return {*parts, *(part.rsplit(":", 1)[-1] for part in parts)}
 
 
 def find(engine: Engine, at: str) -> SlicePosition:
-    """A slice of an op, the first behind the steps that warm up where there are more: by the name
+    """A slice of an op, the first after the steps that warm up where there are more: by the name
     of its value (``c``), its site (``main/block:y/c``), its kind (``conv2d``) or its line (``12``,
     ``unet.opg:12``); else a slice in a call with that result.
 

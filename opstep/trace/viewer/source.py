@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.errors import OpstepError
-from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.sql import argument
+from opstep.trace.viewer.engine import Engine, argument
 
 MOST_TRACE = 4 << 20  # bytes of a trace that is searched: the UI waits for the answer
 MOST_TEXT = 1 << 20  # bytes of a program

@@ -1,4 +1,4 @@
-"""Where the time of recorded runs went, from their timeline: computed by Perfetto's engine in SQL.
+"""Time of recorded runs, by what took it: computed from their timeline by Perfetto's engine in SQL.
 
 Times are ns. A stream is busy while one of its ops runs, and waiting while it waits for another
 stream; what is left between two of its slices of a step is a gap: it had nothing to do, or nobody
@@ -14,8 +14,7 @@ from typing import Any
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer.critical import Path, critical_path
-from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.sql import argument, quoted
+from opstep.trace.viewer.engine import Engine, argument, quoted
 
 MOST_OPS = 10
 
@@ -63,7 +62,7 @@ class Memory:
 
 @dataclass(slots=True)
 class HostTime:
-    """What a run did beside its ops. Times are without what else of this lies within it."""
+    """Work of a run beside its ops. Times are without other such work that lies within it."""
 
     what: str
     count: int
@@ -73,9 +72,9 @@ class HostTime:
 
 @dataclass(slots=True)
 class RankTime:
-    """What one rank did with others. `last`: how often it was the last to come, and `held_up_ns`:
-    how long all others together waited for it then, most of it at the op. `waited_ns`: how long it
-    waited for others.
+    """One rank's part in what ranks do together. `last`: how often it was the last to come, and
+    `held_up_ns`: how long all others together waited for it then, most of it at the op.
+    `waited_ns`: how long it waited for others.
     """
 
     rank: int
@@ -98,7 +97,7 @@ class RunSummary:
     graph: str
     device: str
     steps: int
-    step: int | None  # the one that is told of; None: all of them
+    step: int | None  # the one that is summarised; None: all of them
     window_ns: int
     streams: list[Stream]
     busy_by_streams: dict[int, int]
@@ -109,7 +108,7 @@ class RunSummary:
     beside: list[HostTime]  # of all steps; the recorder's own thread with it
     error: str | None = None
     workspace: str | None = None
-    about: dict[str, Any] = field(default_factory=dict)  # all that its steps tell of the run
+    about: dict[str, Any] = field(default_factory=dict)  # the arguments of its steps
 
     @property
     def busy_ns(self) -> int:
@@ -327,7 +326,7 @@ def _memory(engine: Engine, where: str, windows: dict[int, tuple[int, int]]) -> 
 
 
 def _about(engine: Engine, run: str) -> dict[str, Any]:
-    """What a step tells of its run."""
+    """Arguments of a step that describe its run."""
     rows = engine.query(f"""
         select key, int_value, string_value, real_value from args where arg_set_id = (
             select arg_set_id from did where {_where(run, None)} and category = 'step'

@@ -19,7 +19,7 @@ PART = 64 << 20  # bytes of a part; SQLite holds at most 1 GB in one value
 
 
 class Stored(Protocol):
-    """What has to be known of a tensor to read it."""
+    """The fields of a tensor that reading it takes."""
 
     @property
     def name(self) -> str: ...
@@ -126,7 +126,14 @@ def save_tensor(connection: sqlite3.Connection, name: str, array: np.ndarray) ->
     with transaction(connection):
         connection.execute("delete from tensors where name = ? and kind = 'saved'", (name,))
         put_tensor(connection, name, array, "saved")
-        connection.execute("delete from blobs where digest not in (select digest from tensors)")
+        drop_unused_blobs(connection)
+
+
+def drop_unused_blobs(connection: sqlite3.Connection) -> int:
+    """Removes the bytes that no tensor refers to; how many parts."""
+    return connection.execute(
+        "delete from blobs where digest not in (select digest from tensors)"
+    ).rowcount
 
 
 def read_array(connection: sqlite3.Connection, tensor: Stored) -> np.ndarray:

@@ -31,7 +31,7 @@ _TABLES = "checkpoints join runs on runs.id = run where checkpoints.kind = 'trai
 
 
 class TrainingCheckpoint(NamedTuple):
-    """What is known of one without its tensors."""
+    """A checkpoint without its tensors."""
 
     id: int
     run: int
@@ -158,7 +158,10 @@ def find_checkpoint(connection: sqlite3.Connection, reference: str) -> TrainingC
             f"{reference!r} is no checkpoint",
             hint="write RUN, RUN@STEP, RUN@best or RUN@first, such as last@300",
         )
-    id = _last_run(connection) if run == "last" else None
+    id = None
+    if run == "last":  # that has checkpoints: a run that was killed early may have none
+        last = "select max(run) from checkpoints where kind = 'train'"
+        (id,) = connection.execute(last).fetchone()
     id = names.find_run(connection, run) if id is None else id
     found = read_checkpoints(connection, id)
     chosen = best_before(connection, id) if step == "best" else None
@@ -174,14 +177,6 @@ def find_checkpoint(connection: sqlite3.Connection, reference: str) -> TrainingC
             f"this one knows {FORMAT}): update opstep"
         )
     return chosen
-
-
-def _last_run(connection: sqlite3.Connection) -> int | None:
-    """That has checkpoints: a run that was killed early may have none."""
-    (found,) = connection.execute(
-        "select max(run) from checkpoints where kind = 'train'"
-    ).fetchone()
-    return found
 
 
 def _absent(

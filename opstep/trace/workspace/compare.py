@@ -1,4 +1,4 @@
-"""Where two runs diverge: the first op, in the order of execution, whose statistics differ.
+"""The divergence of two runs: the first op, in the order of execution, whose statistics differ.
 
 Executions are matched by step, by the op's site, and by how many times it ran in the step before
 (turns of a loop). Operands come before what is computed from them, so that the first difference is
@@ -102,7 +102,7 @@ def compare(
         described = (_describe(connection, a, b, step, *pair, mine, others) for pair in found)
         if step < 0:
             initial += described
-            given = {key for key, _ in found}  # steps find what is told already
+            given = {key for key, _ in found}  # steps find what is reported already
         elif found:
             differing, first = len(found), next(described)
             break
@@ -111,7 +111,7 @@ def compare(
 
 
 def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) -> int:
-    """How many tensors both have, where the digests of all ops' statistics are equal; else 0."""
+    """The number of tensors of both, where the digests of all ops' statistics are equal; else 0."""
     digests = [
         connection.execute(
             "select site, name, digest from ops where run = ? and op >= 0 and (digest is not null "

@@ -1,4 +1,4 @@
-"""What is wrong with the rows of a workspace: somebody else, or a failing disk, has changed them.
+"""Damage of a workspace's rows: somebody else, or a failing disk, has changed them.
 
 SQLite notices most damage itself. What it cannot notice is a row that says what opstep never wrote.
 It is looked for when reading has failed already: only then it is worth to read everything.
@@ -14,9 +14,8 @@ from pathlib import Path
 
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES
-from opstep.trace.details import KINDS
 from opstep.trace.workspace.reading import about_file, parsed
-from opstep.trace.workspace.schema import TABLES, Column, Table
+from opstep.trace.workspace.schema import DETAILS, TABLES, Column, Table
 from opstep.trace.workspace.store import open_reading
 
 _TYPES = {
@@ -26,30 +25,7 @@ _TYPES = {
     "BLOB": ("blob",),
     "": ("real", "integer"),
 }
-# Columns that are never null, beside those of keys.
-_ALWAYS = {
-    "runs": {
-        "key", "began", "began_ns", "status", "program", "graph", "device", "streams", "alloc",
-        "fill", "sync", "seed", "steps", "repeatable", "selection", "every", "version", "host",
-        "pid", "digest",
-    },
-    "settings": {"kind", "name"},
-    "ops": {"name", "site", "plan", "graph", "operands", "sources", "attrs", "stream"},
-    "results": {"name", "dtype", "shape", "nbytes"},
-    "buffers": {"kind", "nbytes", "first_op", "last_op"},
-    "steps": {"start_ns", "end_ns"},
-    "executions": {"step", "op", "stream"},
-    "stats": {"count", "nan", "posinf", "neginf", "zero", "subnormal"},
-    "quantiles": set(),
-    "signed": set(),
-    "channels": {"finite", "zero"},
-    "tensors": {"name", "kind", "dtype", "shape", "nbytes", "digest", "saved"},
-    "blobs": {"data"},
-    "checkpoints": {"run", "step", "kind", "saved"},
-    "findings": {"run", "step", "kind", "message"},
-    "metrics": {"name"},
-}  # fmt: skip
-_BELONGS = ("results", "executions", "stats", *KINDS)  # to a row of `ops`
+_BELONGS = ("results", "executions", "stats", *DETAILS)  # to a row of `ops`
 
 
 def damage(path: Path) -> InputError | None:
@@ -87,7 +63,7 @@ def _columns(connection: sqlite3.Connection, table: Table) -> Iterator[str]:
         allowed = [f"'{t}'" for t in _TYPES[column.type]]
         if table.name == "settings" and column.name == "value":
             allowed.append("'text'")
-        if column.name not in {*table.key, *_ALWAYS[table.name]}:
+        if not column.required and column.name not in table.key:
             allowed.append("'null'")
         wrong = f'typeof("{column.name}") not in ({", ".join(allowed)})'
         if shape := _json_type(column):

@@ -19,9 +19,8 @@ from markupsafe import Markup
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.loopback import HOST, listening, open_browser
-from opstep.trace.workspace.pages.cells import DATABASE, link
-from opstep.trace.workspace.pages.questions import QUESTIONS, Question
-from opstep.trace.workspace.pages.words import coded
+from opstep.trace.workspace.pages.cells import DATABASE, coded, link
+from opstep.trace.workspace.pages.questions import OF_A_RUN, QUESTIONS, RUNS, Question
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import open_reading
 from opstep.trace.workspace.views import VIEWS
@@ -66,7 +65,8 @@ def metadata(path: str) -> dict[str, Any]:
         "queries": {q.name: query(q) for q in QUESTIONS},
     }
     questions = Markup("").join(
-        Markup("<li>{}: {}</li>").format(link(q.title, q.name), coded(q.what)) for q in QUESTIONS
+        Markup("<li>{}: {}</li>").format(link(q.title, q.address[:-1]), coded(q.what))
+        for q in (RUNS, *QUESTIONS, *OF_A_RUN)
     )
     links = Markup("<ul class='bullets'>{}</ul><p>{}</p>").format(
         questions, link("Tables, views, and SQL of your own", "")
@@ -153,7 +153,6 @@ def application(path: str | Path) -> Datasette:
     from datasette.plugins import pm
 
     from opstep.trace.workspace.pages import plugin
-    from opstep.trace.workspace.pages.cells import DATABASE
 
     sqlite3.enable_callback_tracebacks(False)  # Datasette has them on; a page says what is wrong
     if not pm.is_registered(plugin):

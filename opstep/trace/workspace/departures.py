@@ -84,7 +84,7 @@ class _Series(NamedTuple):
 
 @readable
 def departures(connection: sqlite3.Connection, run: RecordedRun) -> Reasons:
-    """What left its usual range in a run."""
+    """Tensors and metrics that left their usual range in a run."""
     rows = connection.execute(_SERIES, (run.id,)).fetchall()
     series = [*_stats(rows), *_metrics(connection, run.id)]
     steps = max((int(s.steps[-1]) + 1 for s in series), default=0)
@@ -132,10 +132,11 @@ class _Leaving(NamedTuple):
 
 
 def leaving(steps: np.ndarray, values: np.ndarray, early: int) -> _Leaving | None:
-    """Where a figure leaves its usual range. `early`: how many of the steps say what is usual.
+    """The step at which a figure leaves its usual range. `early`: so many of the steps say what is
+    usual.
 
-    That it does is told by a wide range, which healthy training never leaves; since when, by a
-    narrow one, which it was beyond from there on.
+    A wide range, which healthy training never leaves, says whether it does; a narrow one, which it
+    was beyond from there on, says since when.
     """
     size = np.abs(values)
     some = np.flatnonzero((size > 0) | ~np.isfinite(size))  # zeros say nothing of a scale
@@ -163,7 +164,7 @@ def leaving(steps: np.ndarray, values: np.ndarray, early: int) -> _Leaving | Non
 
 
 def _last_stretch(outside: np.ndarray) -> int:
-    """Where the stretch to the end begins in which nearly all steps are outside; the end, if there
+    """The begin of the stretch to the end in which nearly all steps are outside; the end, if there
     is none.
     """
     back = np.cumsum(outside[::-1])[::-1]
@@ -173,8 +174,8 @@ def _last_stretch(outside: np.ndarray) -> int:
 
 
 def _robust(base: np.ndarray) -> tuple[float, float, float]:
-    """The median; the standard deviation around the trend, as the median absolute one tells it; by
-    how much the trend rises from the first half to the second.
+    """The median; the standard deviation around the trend, from the median absolute one; by how
+    much the trend rises from the first half to the second.
     """
     half = len(base) // 2
     rise = float(np.median(base[half:] - base[: len(base) - half]))

@@ -1,21 +1,26 @@
-"""From the records of a run to the rows of `executions` and `stats`, many records at once."""
+"""From the records of a run to the rows of `executions`, `stats`, `quantiles`, `signed` and
+`channels`, many records at once.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from opstep.runtime.recording import HostRecord
+from opstep.kernels.statistics.details import CHANNEL
+from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.recording import HostRecord, StreamRecord
+from opstep.runtime.statistics import BINS
 from opstep.trace.free import FreeRecord
-from opstep.trace.workspace.details import insert_details
+from opstep.trace.selection import extremes, quantiles
 from opstep.trace.workspace.pending import Columns, Numbered, RunState, Sums
-from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
-from opstep.trace.workspace.transactions import by_rows, insert
+from opstep.trace.workspace.rows import HOST, hashes, histograms, is_usual, stats_columns
+from opstep.trace.workspace.transactions import by_rows, insert, insert_rows
 
-EXECUTIONS = "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
 STATS = (
     "stats (run, step, op, execution, result, count, min, max, mean, std, l2, absmax, nan, posinf, "
     "neginf, zero, subnormal, unwritten, lowest, histogram)"
@@ -109,7 +114,7 @@ class _Inserting:
         first, step, activation, turn = (np.repeat(p, len(ops)) for p in self.positions.T)
         number = first + np.tile(np.arange(offset, offset + len(ops)), count)
         columns = [self.state.id, number, step, np.tile(ops, count), stream, activation, turn]
-        into = f"{self.schema}.{EXECUTIONS}"
+        into = f"{self.schema}.executions"
         if times is None:
             insert(self.connection, into, _UNTIMED, by_rows(columns))
         else:
@@ -156,12 +161,12 @@ def _insert_stats(
 def _insert_free(
     connection: sqlite3.Connection, schema: str, state: RunState, record: FreeRecord, first: int
 ) -> tuple[int, int]:
-    """What ran without a plan, an execution for each."""
+    """Ops that ran without a plan, an execution for each."""
     activation, ops = record.activation, record.ops
     numbers = np.arange(first, first + len(ops))
     places = [state.id, numbers, activation.step, ops, record.stream, activation.number]
     columns = [*places, record.turns, *record.times.T]
-    insert(connection, f"{schema}.{EXECUTIONS}", _TIMED, by_rows(columns))
+    insert(connection, f"{schema}.executions", _TIMED, by_rows(columns))
     sums = state.sums[0] = state.sums.get(0, Sums(0)).grown(record.count)
     sums.add_each(ops, record.times)
     if not len(record.stats):
@@ -172,3 +177,80 @@ def _insert_free(
     positions = [state.id, activation.step, ops[rows], first + rows, results]
     _insert_stats(connection, schema, positions, record.stats, record.is_float)
     return len(ops), len(rows)
+
+
+# --- quantiles, signed histograms, channels -------------------------------------------------------
+
+
+def insert_details(
+    connection: sqlite3.Connection, schema: str, state: RunState, alike: Sequence[Numbered]
+) -> None:
+    """Of records of one stream of a plan, where these were taken."""
+    first = alike[0].record
+    if not isinstance(first, StreamRecord) or first.details is None:
+        return
+    columns = state.columns(first)
+    records: list[Any] = [n.record for n in alike]
+    words = np.stack([r.details for r in records])
+    steps = np.array([r.activation.step for r in records], np.int64)
+    executions = np.array([n.first for n in alike], np.int64)
+    at = 0
+    for k, t in enumerate(columns.types):
+        op, row, result = (
+            columns.stat_ops[k] + columns.first,
+            columns.stat_rows[k],
+            columns.results[k],
+        )
+        positions = [steps, np.full_like(steps, op), executions + row, np.full_like(steps, result)]
+        end = at + sum(size for _, size in state.run.details.words(t))
+        _insert(connection, schema, state, t, positions, words[:, at:end])
+        at = end
+
+
+def insert_initial_details(connection: sqlite3.Connection, state: RunState) -> None:
+    """Of inputs and named tensors, as `rows.initial_rows` numbers them."""
+    for k, tensor in enumerate(state.run.initial):
+        if tensor.details is not None:
+            positions = [np.array([n], np.int64) for n in (-1, -1 - k, -1 - k, 0)]
+            _insert(connection, "main", state, tensor.type, positions, tensor.details[None])
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    schema: str,
+    state: RunState,
+    t: TensorType,
+    positions: Sequence[np.ndarray],
+    words: np.ndarray,
+) -> None:
+    """Optional statistics of n tensors of that type. `positions`: step, op, execution and result,
+    i64[n] each; `words`: i64[n, all words of such a tensor].
+    """
+    at = 0
+    for kind, size in state.run.details.words(t):
+        part = words[:, at : at + size]
+        at += size
+        each = size // CHANNEL if kind == "channels" else 1
+        head = [np.repeat(column, each).tolist() for column in positions]
+        columns = [repeat(state.id), *head, *_COLUMNS[kind](part, t.dtype)]
+        insert_rows(connection, f"{schema}.{kind}", zip(*columns, strict=False))
+
+
+def _quantile_columns(words: np.ndarray, dtype: DType) -> Sequence[Sequence[Any]]:
+    return quantiles(words, dtype).T.tolist()
+
+
+def _signed_columns(words: np.ndarray, dtype: DType) -> Sequence[Sequence[Any]]:
+    return [*histograms(words[:, :BINS]), *histograms(words[:, BINS:])]
+
+
+def _channel_columns(words: np.ndarray, dtype: DType) -> Sequence[Sequence[Any]]:
+    channels = words.shape[1] // CHANNEL
+    return [list(range(channels)) * len(words), *extremes(words, dtype)]
+
+
+_COLUMNS = {
+    "quantiles": _quantile_columns,
+    "signed": _signed_columns,
+    "channels": _channel_columns,
+}

@@ -1,4 +1,4 @@
-"""What ``plot`` draws: figures by step, a line a tensor.
+"""Figures by step, a line a tensor, for ``plot``.
 
 stats.absmax where op=relu, run=last
 stats.nan where value=conv*, step=0..99
@@ -53,6 +53,14 @@ class Line:
     xs: list[float] = field(default_factory=list)
     ys: list[float | None] = field(default_factory=list)
     odd: list[float] = field(default_factory=list)
+
+
+def unit_of(query: Query) -> str:
+    """Of what is drawn: seconds, elements, or ""."""
+    counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
+    if query.table == "stats":
+        return "elements" if query.column in counts else ""
+    return "seconds" if "seconds" in (query.column, *query.where.get("name", ())) else ""
 
 
 def labels_of(lines: list[Line]) -> list[str]:
@@ -286,7 +294,7 @@ def _nothing(connection: sqlite3.Connection, query: Query, runs: list[RecordedRu
 
 
 def _hint(connection: sqlite3.Connection, query: Query, runs: list[RecordedRun]) -> str:
-    """What these runs have."""
+    """The names that these runs have."""
     what = "metrics" if query.table == "metrics" else "ops"
     marks = ", ".join("?" * len(runs))
     rows = connection.execute(

@@ -1,4 +1,4 @@
-"""What a hunt found, as rows of `findings`, beside those that the run itself left."""
+"""Findings of a hunt as rows of `findings`, beside those that the run itself left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.trace.workspace.blobs import insert_checkpoint
 from opstep.trace.workspace.rows import plain
 from opstep.trace.workspace.sink import text_of
-from opstep.trace.workspace.store import explained, open_writing
+from opstep.trace.workspace.store import writing
+from opstep.trace.workspace.transactions import FINDINGS, insert_rows, transaction
 
 if TYPE_CHECKING:
     import sqlite3
@@ -27,34 +28,26 @@ def add_findings(path: Path, run: str, hunt: Hunt, program: Program) -> int:
     needs; how many. `program`: with its tensors as they were before the step. Raises `InputError`
     where the file cannot be written.
     """
-    connection = open_writing(path)
-    try:
-        with explained(path):
-            (number,) = connection.execute("select id from runs where key = ?", (run,)).fetchone()
-            step = hunt.step or 0
-            rows = [
-                (number, step, *_as_row(connection, number, finding))
-                for finding in (*hunt.findings, *hunt.only_masked)
-            ]
-            rows += [
-                (number, step, None, "unrepeated", None, None, None, plain(text))
-                for text in hunt.unrepeated
-            ]
-            connection.execute("begin immediate")
-            _insert(connection, rows)
+    with writing(path) as connection:
+        number = _number(connection, run)
+        step = hunt.step or 0
+        rows = [
+            (number, step, *_as_row(connection, number, finding))
+            for finding in (*hunt.findings, *hunt.only_masked)
+        ]
+        rows += [
+            (number, step, None, "unrepeated", None, None, None, plain(text))
+            for text in hunt.unrepeated
+        ]
+        with transaction(connection):
+            insert_rows(connection, FINDINGS, rows)
             _keep_step(connection, number, hunt, program)
-            connection.execute("commit")
-    finally:
-        connection.close()
     return len(rows)
 
 
-def _insert(connection: sqlite3.Connection, rows: Sequence[tuple]) -> None:
-    connection.executemany(
-        "insert into findings (run, step, op, kind, value, file, line, message) "
-        "values (?, ?, ?, ?, ?, ?, ?, ?)",
-        rows,
-    )
+def _number(connection: sqlite3.Connection, run: str) -> int:
+    (number,) = connection.execute("select id from runs where key = ?", (run,)).fetchone()
+    return number
 
 
 def _keep_step(connection: sqlite3.Connection, number: int, hunt: Hunt, program: Program) -> None:
@@ -84,36 +77,24 @@ def add_script_findings(
     """Adds what was found in a script's own ops: the step, the finding and what it says. Nothing
     where the file cannot be written, which the recording has said.
     """
-    with suppress(OpstepError):
-        connection = open_writing(path)
-        try:
-            with explained(path):
-                (number,) = connection.execute(
-                    "select id from runs where key = ?", (run,)
-                ).fetchone()
-                rows = [
-                    (number, step, *_as_row(connection, number, finding, message))
-                    for step, finding, message in found
-                ]
-                _insert(connection, rows)
-                connection.commit()
-        finally:
-            connection.close()
+    with suppress(OpstepError), writing(path) as connection:
+        number = _number(connection, run)
+        rows = [
+            (number, step, *_as_row(connection, number, finding, message))
+            for step, finding, message in found
+        ]
+        with transaction(connection):
+            insert_rows(connection, FINDINGS, rows)
 
 
 def add_message(path: Path, run: str, step: int, kind: str, value: str, message: str) -> None:
     """Adds one finding in words."""
-    connection = open_writing(path)
-    try:
-        with explained(path):
-            connection.execute(
-                "insert into findings (run, step, kind, value, message) "
-                "select id, ?, ?, ?, ? from runs where key = ?",
-                (step, kind, value or None, plain(message), run),
-            )
-            connection.commit()
-    finally:
-        connection.close()
+    with writing(path) as connection:
+        connection.execute(
+            "insert into findings (run, step, kind, value, message) "
+            "select id, ?, ?, ?, ? from runs where key = ?",
+            (step, kind, value or None, plain(message), run),
+        )
 
 
 def _as_row(connection, number: int, finding: Finding, message: str = "") -> tuple:

@@ -1,4 +1,4 @@
-"""What a recording says of NaNs and infinities, as a hunt judges them."""
+"""NaNs and infinities of a recording, as a hunt judges them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How runs and tensors of a workspace are called: ``last``, ``3f2a``, ``conv1.w@3f2a:12``."""
+"""Names of runs and tensors of a workspace: ``last``, ``3f2a``, ``conv1.w@3f2a:12``."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def find_tensor(connection: sqlite3.Connection, text: str) -> TensorRecord:
 
 
 def _unknown(connection: sqlite3.Connection, reference: Reference, run: int | None) -> InputError:
-    """What to say of a reference that names nothing."""
+    """The error for a reference that names nothing."""
     elsewhere = tensors(connection, reference.name)
     if elsewhere and reference.run is not None:
         step = "" if reference.step is None else f" at step {reference.step}"

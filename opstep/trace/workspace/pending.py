@@ -1,4 +1,4 @@
-"""What was taken of a run and is not in its workspace yet, step by step."""
+"""Records of a run that are not in its workspace yet, step by step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
-from opstep.trace.arguments import Ops
 from opstep.trace.free import FreeRecord, OpMet
+from opstep.trace.packets import Ops
 from opstep.trace.sink import Run, StepDone
 
 
@@ -78,7 +78,7 @@ class Sums:
 
 
 class Columns:
-    """What is the same in all records of one stream of a plan."""
+    """Columns that are the same in all records of one stream of a plan."""
 
     def __init__(self, layout: Layout, stream: int, run: Run):
         plan, rows = layout.plan, layout.rows[stream]
@@ -131,7 +131,7 @@ class Pending:
 
 
 class RunState:
-    """What the sink knows of a run."""
+    """The sink's state of a run."""
 
     def __init__(self, run: Run, id: int):
         self.run = run
@@ -202,7 +202,7 @@ class RunState:
             self.repeatable = self.done
 
     def columns(self, record: StreamRecord) -> Columns:
-        """What is the same in all records of that stream and plan."""
+        """Columns that are the same in all records of that stream and plan."""
         layout = record.activation.layout
         first = self.run.first_op(layout.plan)
         found = self._columns.get((first, record.stream))

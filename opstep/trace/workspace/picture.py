@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.figures import Line, Query, labels_of
+from opstep.trace.workspace.figures import Line, Query, labels_of, unit_of
 
 FORMATS = (".png", ".svg", ".pdf")
 # Told apart by all kinds of eyes: Okabe and Ito, a little darker.
@@ -42,19 +43,10 @@ def draw(path: Path, query: Query, lines: list[Line], title: str, log: bool = Fa
     Lines of a single step are points with their values, in the order of the program. Raises
     `InputError` where matplotlib is not there or the file cannot be written.
     """
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        hint = "pip install 'opstep[viewer]'"
-        raise InputError("matplotlib is not there", hint=hint) from None
     if log and not any(y is not None and y > 0 for line in lines for y in line.ys):
         raise InputError("no figure is above 0: a logarithmic scale shows none of them")
     unit = _in_unit(query, lines)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
-        FigureCanvasAgg(figure)
+    with new_figure(WIDTH, HEIGHT) as figure:
         axes = figure.add_subplot()
         single = max(len(line.xs) for line in lines) == 1
         if single:
@@ -64,6 +56,24 @@ def draw(path: Path, query: Query, lines: list[Line], title: str, log: bool = Fa
         (axes.set_xlabel if single else axes.set_ylabel)(unit)
         _titles(figure, axes, title, _below(lines))
         save(figure, path)
+
+
+@contextmanager
+def new_figure(width: float, height: float, dpi: int = DPI, layout: Any = None) -> Iterator[Any]:
+    """An empty figure of so many inches, and the style that holds while it is drawn. Raises
+    `InputError` where matplotlib is not there.
+    """
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        hint = "pip install 'opstep[viewer]'"
+        raise InputError("matplotlib is not there", hint=hint) from None
+    with matplotlib.rc_context(STYLE):
+        figure = Figure((width, height), dpi, layout=layout)
+        FigureCanvasAgg(figure)
+        yield figure
 
 
 def save(figure: Any, path: Path) -> None:
@@ -230,12 +240,10 @@ def _overlap(below: list[float], above: list[float], gap: float) -> bool:
 
 
 def _in_unit(query: Query, lines: list[Line]) -> str:
-    """What the figures are, with their unit; times are brought into a handy one."""
-    counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
-    if query.table == "stats":
-        return f"{query.column} (elements)" if query.column in counts else query.column
-    if "seconds" not in (query.column, *query.where.get("name", ())):
-        return query.column
+    """The name of the figures, with their unit; times are brought into a handy one."""
+    unit = unit_of(query)
+    if unit != "seconds":
+        return f"{query.column} ({unit})" if unit else query.column
     longest = max(map(_reach, lines))
     factor, unit = (1e6, "µs") if longest < 1e-3 else (1e3, "ms") if longest < 1 else (1, "s")
     for line in lines:

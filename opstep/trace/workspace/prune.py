@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from opstep.trace.details import KINDS
+from opstep.trace.workspace.blobs import drop_unused_blobs
 from opstep.trace.workspace.checkpoints import drop_checkpoints
 from opstep.trace.workspace.reading import readable
-from opstep.trace.workspace.schema import TABLES
+from opstep.trace.workspace.schema import DETAILS, TABLES
 from opstep.trace.workspace.store import file_bytes
 from opstep.trace.workspace.transactions import transaction
 
@@ -20,15 +20,15 @@ _TABLES = sorted(
     key=("stats", "executions", "tensors").__contains__,
     reverse=True,
 )
-_MANY = ("stats", *KINDS, "executions", "results", "ops")
+_MANY = ("stats", *DETAILS, "executions", "results", "ops")
 
 
 COMPACT_S = 2.0  # how long readers may keep the file from getting smaller
 
 
 class Pruned(NamedTuple):
-    """What went; `checkpoints`: of runs that stay. `freed`: bytes that the file is smaller by; 0
-    where it was not compacted.
+    """Counts of what was removed; `checkpoints`: of runs that stay. `freed`: bytes that the file is
+    smaller by; 0 where it was not compacted.
     """
 
     runs: int
@@ -62,13 +62,6 @@ def prune(
     return Pruned(len(runs), tensors, freed, compacted, dropped)
 
 
-def drop_unused_blobs(connection: sqlite3.Connection) -> int:
-    """Removes the bytes that no tensor refers to; how many parts."""
-    return connection.execute(
-        "delete from blobs where digest not in (select digest from tensors)"
-    ).rowcount
-
-
 def _compact(connection: sqlite3.Connection) -> bool:
     """Gives free pages back to the disk; False where others use the file, and it has to wait."""
     connection.execute(f"pragma busy_timeout = {int(COMPACT_S * 1000)}")
@@ -84,7 +77,7 @@ def _compact(connection: sqlite3.Connection) -> bool:
 
 @readable
 def run_bytes(connection: sqlite3.Connection) -> dict[int, int]:
-    """What each run takes in the file: its own tensors' bytes, and its share of the rows'."""
+    """Bytes of each run in the file: those of its own tensors, and its share of the rows'."""
     (pages,), (free,), (page,) = (
         connection.execute(f"pragma {what}").fetchone()
         for what in ("page_count", "freelist_count", "page_size")

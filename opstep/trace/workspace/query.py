@@ -20,25 +20,11 @@ _INSTRUCTIONS = 20_000  # of SQLite's machine between two looks at the clock: we
 
 # What reading needs. All other actions write, or reach other files (ATTACH).
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
-_WRITES = {
-    sqlite3.SQLITE_INSERT: "INSERT",
-    sqlite3.SQLITE_UPDATE: "UPDATE",
-    sqlite3.SQLITE_DELETE: "DELETE",
-    sqlite3.SQLITE_ALTER_TABLE: "ALTER TABLE",
-    sqlite3.SQLITE_ANALYZE: "ANALYZE",
-    sqlite3.SQLITE_REINDEX: "REINDEX",
-    sqlite3.SQLITE_CREATE_INDEX: "CREATE INDEX",
-    sqlite3.SQLITE_CREATE_TABLE: "CREATE TABLE",
-    sqlite3.SQLITE_CREATE_TRIGGER: "CREATE TRIGGER",
-    sqlite3.SQLITE_CREATE_VIEW: "CREATE VIEW",
-    sqlite3.SQLITE_CREATE_TEMP_INDEX: "CREATE INDEX",
-    sqlite3.SQLITE_CREATE_TEMP_TABLE: "CREATE TABLE",
-    sqlite3.SQLITE_CREATE_TEMP_TRIGGER: "CREATE TRIGGER",
-    sqlite3.SQLITE_CREATE_TEMP_VIEW: "CREATE VIEW",
-    sqlite3.SQLITE_DROP_INDEX: "DROP INDEX",
-    sqlite3.SQLITE_DROP_TABLE: "DROP TABLE",
-    sqlite3.SQLITE_DROP_TRIGGER: "DROP TRIGGER",
-    sqlite3.SQLITE_DROP_VIEW: "DROP VIEW",
+_CREATED = [f"CREATE {what}" for what in ("INDEX", "TABLE", "TRIGGER", "VIEW")]
+_CHANGED = ["INSERT", "UPDATE", "DELETE", "ALTER TABLE", "ANALYZE", "REINDEX"]
+_CHANGED += [*_CREATED, *(name.replace("CREATE", "DROP") for name in _CREATED)]
+_WRITES = {getattr(sqlite3, f"SQLITE_{name.replace(' ', '_')}"): name for name in _CHANGED} | {
+    getattr(sqlite3, f"SQLITE_{name.replace(' ', '_TEMP_')}"): name for name in _CREATED
 }
 _NEVER = {
     sqlite3.SQLITE_ATTACH: "ATTACH reaches other files",
@@ -69,7 +55,7 @@ class Ended(InputError):
 
 
 class Answer(NamedTuple):
-    """What a question gave. `rows` are tuples in the order of `columns`."""
+    """An answer in SQL. `rows` are tuples in the order of `columns`."""
 
     columns: list[str]
     rows: list[tuple]
@@ -134,7 +120,7 @@ def _rows(
 
 
 class _Guard:
-    """What SQLite asks while it prepares a statement and while it runs it."""
+    """Callbacks of SQLite while it prepares a statement and while it runs it."""
 
     def __init__(self, write: bool, seconds: float | None, stop: Callable[[], bool] | None):
         self.write = write
@@ -207,7 +193,7 @@ def _explained(connection: sqlite3.Connection, text: str, guard: _Guard) -> Iter
 
 
 def _about(connection: sqlite3.Connection, text: str, message: str) -> InputError:
-    """The error with its place in the text, as far as SQLite's words tell it, and a hint."""
+    """The error with its place in the text, as far as SQLite names it, and a hint."""
     span, hint = None, ""
     if found := re.fullmatch(r'near "(.*)": syntax error', message, re.DOTALL):
         span = _unexpected(connection, text, found[1], message)

@@ -1,4 +1,4 @@
-"""What SQLite says of a file while it is read, as messages about that file."""
+"""SQLite's errors while a file is read, as messages about that file."""
 
 from __future__ import annotations
 

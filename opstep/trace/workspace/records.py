@@ -1,4 +1,4 @@
-"""What the accessors of a workspace give: one record a row, named as in `schema`."""
+"""Records that the accessors of a workspace give: one a row, named as in `schema`."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class FirstBad(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What is wrong with a run. `op` is None where no op is at fault."""
+    """A problem of a run. `op` is None where no op is at fault."""
 
     step: int
     op: int | None
@@ -175,5 +175,5 @@ class TensorRecord:
 
     @property
     def reference(self) -> str:
-        """What names this tensor and no other: ``conv1.w@3f2a9c01:12``"""
+        """A name of this tensor and no other: ``conv1.w@3f2a9c01:12``"""
         return self.name if self.key is None else f"{self.name}@{self.key}:{self.step}"

@@ -29,12 +29,12 @@ EVERY = Argument("keep_inputs", Blank("every=N", "n"))
 
 @dataclass(frozen=True)
 class Repeated:
-    """How a run went the second time.
+    """The outcome of a run that was repeated.
 
     `steps`: those that were repeated; fewer than the run's where the later ones had inputs of their
     own. `same` and `different`: names of what came out of the last of them, beside what was kept.
     `error`: what it failed with; `expected`: what it failed with the first time. `cut`: what is
-    told of a run that is not recorded to its end.
+    said of a run that is not recorded to its end.
     """
 
     run: RecordedRun
@@ -102,7 +102,7 @@ def _kept(run: RecordedRun) -> list[int]:
 
 
 def _fails_again(run: RecordedRun) -> bool:
-    """Whether a run failed in a step behind its last, on inputs as those of all before it."""
+    """Whether a run failed in a step after its last, on inputs as those of all before it."""
     return run.status == "failed" and run.repeatable == run.steps and run.steps not in _kept(run)
 
 

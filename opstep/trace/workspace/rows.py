@@ -1,4 +1,4 @@
-"""From records to rows: what a stream took down, as the tables of a workspace hold it."""
+"""From records and plans to rows, as the tables of a workspace hold them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.plan.plan import Plan
+from opstep.runtime.ir.types import i64
+from opstep.runtime.plan.plan import Alloc, Call, Free, Plan, Run
 from opstep.runtime.recording import Layout, live_bytes
 from opstep.runtime.statistics import (
     BINS,
@@ -29,9 +30,8 @@ from opstep.runtime.statistics import (
     WORDS,
     Statistics,
 )
-from opstep.trace.describe import OpInfo, describe
+from opstep.trace.describe import OpInfo, describe, frame_path
 from opstep.trace.sink import Initial, Numbering
-from opstep.trace.workspace.bins import histograms
 
 _UNUSUAL = [NAN, POSINF, NEGINF, SUBNORMAL]
 HOST = -1  # stream of what the host runs: control flow
@@ -141,7 +141,7 @@ def op_rows(
             (
                 run, first + number, info.name, info.site, plan.graph, info.graph, info.frame,
                 plain(info.file) or None, info.line or None, plain(info.statement),
-                _json(info.operands), _json(sources[number]), _json(info.attrs),
+                to_json(info.operands), to_json(sources[number]), to_json(info.attrs),
                 streams.get(step, HOST), *done, live.get(step), None if is_last else first + last,
             )
         )  # fmt: skip
@@ -151,7 +151,7 @@ def op_rows(
 
 def _result_rows(run: int, op: int, info: OpInfo) -> list[tuple]:
     return [
-        (run, op, k, name, t.dtype.name, _json(t.shape), t.nbytes)
+        (run, op, k, name, t.dtype.name, to_json(t.shape), t.nbytes)
         for k, (name, t) in enumerate(info.results)
     ]
 
@@ -167,7 +167,7 @@ def initial_rows(run: int, graph: str, initial: Sequence[Initial]) -> tuple[list
         ops.append(
             (*head, None, None, None, "[]", "[]", "{}", HOST, tensor.type.nbytes, 0, None, None)
         )
-        shape = _json(tensor.type.shape)
+        shape = to_json(tensor.type.shape)
         results.append((run, op, 0, tensor.name, tensor.type.dtype.name, shape, tensor.type.nbytes))
         if tensor.statistics is not None:
             executions.append((run, op, -1, op, HOST, -1, 0, None, None))
@@ -199,5 +199,134 @@ def plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _json(value: Any) -> str:
+def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+# --- histograms -----------------------------------------------------------------------------------
+
+
+_COMMA, _SPACE, _OPEN, _CLOSE, _ZERO = 44, 32, 91, 93, 48
+
+
+def write_histograms(bins, stride, out, ends, lowest, lo, hi):
+    """Rows lo..hi, one after the other: the texts, where each ends, and its first bin or -1."""
+    at = 0
+    for row in range(lo, hi):
+        first, last = -1, -1
+        for k in range(BINS):
+            if bins[row * stride + k] != 0:
+                last = k
+                first = k if first < 0 else first
+        lowest[row] = first
+        if first >= 0:
+            out[at] = np.uint8(_OPEN)
+            at += 1
+            for k in range(first, last + 1):
+                if k > first:
+                    out[at] = np.uint8(_COMMA)
+                    out[at + 1] = np.uint8(_SPACE)
+                    at += 2
+                number = bins[row * stride + k]
+                size, power = 1, 10
+                while size < 19 and number >= power:
+                    size += 1
+                    power *= 10
+                for i in range(size):
+                    out[at + size - 1 - i] = np.uint8(_ZERO + number % 10)
+                    number = number // 10
+                at += size
+            out[at] = np.uint8(_CLOSE)
+            at += 1
+        ends[row] = at
+
+
+def histograms(bins: np.ndarray) -> tuple[list[int | None], list[str | None]]:
+    """Of i64[n, BINS], whose rows may stand apart: exponents of the first bins that are not empty,
+    and the bins from there to the last, as JSON; None where all are.
+    """
+    from opstep.runtime.device.cpu import jit, native
+
+    count = len(bins)
+    if not count:
+        return [], []
+    longest = len(str(bins.max())) + 2
+    out = np.empty(count * (BINS * longest + 2), np.uint8)
+    ends, lowest = np.empty(count, np.int64), np.empty(count, np.int64)
+    words = [bins.ctypes.data, bins.strides[0] // 8, out.ctypes.data, ends.ctypes.data]
+    arguments = np.array([*words, lowest.ctypes.data], np.int64)
+    entry = jit.address(write_histograms, ("*i64", "i", "*u8", "*i64", "*i64"), i64, True)
+    native.call(entry, arguments.ctypes.data, 0, count)
+    text = out[: ends[-1]].tobytes().decode()
+    stops = ends.tolist()
+    texts = [text[a:b] or None for a, b in zip([0, *stops], stops, strict=False)]
+    return [None if k < 0 else k + LOWEST for k in lowest.tolist()], texts
+
+
+# --- what a plan holds in memory ------------------------------------------------------------------
+
+
+NAMED = ("param", "state")
+
+
+def buffer_rows(
+    run: int, first: int, plan: Plan, numbering: Numbering, kinds: dict[str, str],
+    caller: int | None,
+) -> list[tuple]:  # fmt: skip
+    """Of a plan whose ops are numbered from `first`. `kinds`: of named tensors; `caller`: the op
+    that runs the plan, whose operands its inputs are; None for the run's own.
+    """
+    from_op, until = _lifetimes(plan)
+    names, types = _names(plan)
+    last = first + max(len(numbering) - 1, 0)
+    rows = []
+    for number, buffer in enumerate(plan.buffers):
+        kind = kinds.get(buffer.name, "param") if buffer.kind == "param" else buffer.kind
+        if kind == "status" or (kind == "input" and caller is not None) or not buffer.nbytes:
+            continue
+        begin, end = first, last
+        if kind == "temp":
+            if number not in from_op:
+                continue
+            begin = first + numbering.first[from_op[number]]
+            end = first + numbering.last[until[number]]
+            kind = "temporary" if number in names else "workspace"
+        name = buffer.name if kind in NAMED else names.get(number)
+        row = (run, first, number, caller, kind, plain(name) if name else None)
+        rows.append((*row, types.get(number), buffer.nbytes, begin, end))
+    return rows
+
+
+def _lifetimes(plan: Plan) -> tuple[dict[int, int], dict[int, int]]:
+    """For each temporary buffer the first and the last step that runs while it is allocated."""
+    from_op: dict[int, int] = {}
+    until: dict[int, int] = {}
+    live: set[int] = set()
+    fresh: set[int] = set()
+    latest = 0
+    for instruction in plan.instructions:
+        match instruction:
+            case Alloc(buffer):
+                fresh.add(buffer)
+            case Free(buffer):
+                live.discard(buffer)
+                fresh.discard(buffer)
+                until[buffer] = latest
+            case Run(step) | Call(step):
+                latest = step
+                from_op |= dict.fromkeys(fresh - live, step)
+                live |= fresh
+                fresh = set()
+    return from_op, {buffer: until.get(buffer, latest) for buffer in from_op}
+
+
+def _names(plan: Plan) -> tuple[dict[int, str], dict[int, str]]:
+    """Of each buffer the first tensor that lives in it: its path and its type."""
+    frames = {v: step.frame for step in plan.steps for v in step.results}
+    names: dict[int, str] = {}
+    types: dict[int, str] = {}
+    for number, value in enumerate(plan.values):
+        path = f"{frame_path(plan, frames[number])}/" if number in frames else ""
+        names.setdefault(value.buffer, f"{path}{value.name}")
+        types.setdefault(value.buffer, str(value.type))
+    return names, types

@@ -80,14 +80,14 @@ class RecordedRun:
 
     @property
     def switches(self) -> dict[str, Any]:
-        """How it ran, as `Program.run` takes it."""
+        """The settings that it ran with, as `Program.run` takes them."""
         names = ("device", "streams", "alloc", "fill", "sync", "threads", "seed")
         switches = {name: getattr(self, name) for name in names}
         return switches | ({"kernels": self.kernels} if self.kernels else {})
 
     @property
     def tags(self) -> dict[str, str | int | float]:
-        """What it was recorded with: ``--tag lr=0.1``."""
+        """The tags that it was recorded with: ``--tag lr=0.1``."""
         return self._settings("tag")
 
     @property
@@ -211,7 +211,7 @@ class RecordedRun:
         )
 
     def first_bad(self) -> FirstBad | None:
-        """Where the first NaN or infinity came from; None where there was none."""
+        """The origin of the first NaN or infinity; None where there was none."""
         found = self._rows(
             "select step, execution, op, value, verdict from first_bad where run = :run"
         )
@@ -247,7 +247,7 @@ class RecordedRun:
 
     @property
     def cut(self) -> str | None:
-        """Where the file could not be written to the run's end: how many steps are recorded."""
+        """For a file that could not be written to the run's end: how many steps are recorded."""
         return next((f.message for f in self.findings if f.kind == "cut"), None)
 
     @property
@@ -267,7 +267,7 @@ class RecordedRun:
         ]
 
     def counts(self) -> dict[str, int]:
-        """How many rows of each table are the run's."""
+        """The number of the run's rows in each table."""
         tables = ("ops", "executions", "stats", "tensors", "findings", "metrics")
         return {
             table: self._rows(f"select count(*) from {table} where run = :run")[0][0]

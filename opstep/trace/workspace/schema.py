@@ -1,7 +1,7 @@
 """The schema of a workspace: tables, columns and indices, each with its description.
 
 `docs/workspace.md` and the viewer's texts are generated from this. Every change to the structure
-needs a new `VERSION` and a migration (`migrations`).
+needs a new `VERSION` and a migration (`store.MIGRATIONS`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class Column(NamedTuple):
     type: str  # INTEGER, REAL, TEXT, BLOB; "" for numbers that are either INTEGER or REAL
     what: str
     references: str = ""  # the table whose `id` it holds
+    required: bool = False  # never null, as keys are
 
 
 class Index(NamedTuple):
@@ -37,17 +38,17 @@ class Table(NamedTuple):
     rowid: bool = True  # False: stored in the order of its key
 
 
-_COLUMN = r" *(\w+) ([A-Z]+)(?: -> (\w+))?: "
+_COLUMN = r" *(\w+) ([A-Z]+)(!?)(?: -> (\w+))?: "
 _TEXT = re.compile(rf"^{_COLUMN}(.+(?:\n(?!{_COLUMN}).+)*)", re.MULTILINE)
 
 
 def columns(text: str) -> tuple[Column, ...]:
-    """Columns, each as ``name TYPE: what it holds``. NUMBER is a type of INTEGER and REAL; with
-    ``-> runs`` before the colon it holds an `id` of that table.
+    """Columns, each as ``name TYPE: what it holds``. NUMBER is a type of INTEGER and REAL. One
+    with ``!`` is never null; with ``-> runs`` before the colon it holds an `id` of that table.
     """
     return tuple(
-        Column(name, "" if type == "NUMBER" else type, " ".join(what.split()), of)
-        for name, type, of, what, *_ in _TEXT.findall(text)
+        Column(name, "" if type == "NUMBER" else type, " ".join(what.split()), of, bool(required))
+        for name, type, required, of, what, *_ in _TEXT.findall(text)
     )
 
 
@@ -59,6 +60,7 @@ _TAKEN = columns("""
     execution INTEGER: the execution that computed it
     result INTEGER: index among the op's results, from 0
 """)
+DETAILS = ("quantiles", "signed", "channels")  # tables of optional statistics
 _BY_STEP = ("run", "step", "op", "execution", "result")
 
 TABLES = (
@@ -67,37 +69,38 @@ TABLES = (
         "One row per run: what ran, how, and how it ended.",
         columns("""
         id INTEGER: number of the run in this file
-        key TEXT: identifies the run, also in timelines: 8 hexadecimal digits
-        began TEXT: start time, UTC, ISO 8601
-        began_ns INTEGER: the same time on the clock of start_ns and end_ns
+        key TEXT!: identifies the run, also in timelines: 8 hexadecimal digits
+        began TEXT!: start time, UTC, ISO 8601
+        began_ns INTEGER!: the same time on the clock of start_ns and end_ns
         ended TEXT: end time, UTC; null while it runs, or if it was killed
         seconds REAL: duration; while it runs, up to the end of the last step
-        status TEXT: running, done, incomplete (done, but the disk filled up), failed or interrupted
+        status TEXT!: running, done, incomplete (done, but the disk filled up), failed or
+            interrupted
         error TEXT: the error message it failed with
         file TEXT: path of the program's file
-        program TEXT: text of the program
-        graph TEXT: the graph that ran
-        device TEXT: the name of its device, such as cuda:1
-        streams INTEGER: number of streams that the plan could use
-        alloc TEXT: reuse or fresh
-        fill TEXT: none or nan
-        sync TEXT: none or op
+        program TEXT!: text of the program
+        graph TEXT!: the graph that ran
+        device TEXT!: the name of its device, such as cuda:1
+        streams INTEGER!: number of streams that the plan could use
+        alloc TEXT!: reuse or fresh
+        fill TEXT!: none or nan
+        sync TEXT!: none or op
         threads INTEGER: threads per op; null: all cores
-        seed INTEGER: seed for the initial values of params
-        steps INTEGER: number of finished and recorded steps
-        repeatable INTEGER: how many steps, from the first, ran on the saved inputs
-        selection TEXT: tensors whose statistics were computed (--stats)
-        every INTEGER: interval of steps between statistics (--stats-every)
+        seed INTEGER!: seed for the initial values of params
+        steps INTEGER!: number of finished and recorded steps
+        repeatable INTEGER!: how many steps, from the first, ran on the saved inputs
+        selection TEXT!: tensors whose statistics were computed (--stats)
+        every INTEGER!: interval of steps between statistics (--stats-every)
         arena_bytes INTEGER: memory for the temporary tensors of the main plan
         param_bytes INTEGER: memory for params and states
         trace TEXT: path of the timeline recorded with it, or null
-        version TEXT: version of opstep
-        host TEXT: name of the machine
-        pid INTEGER: process that ran it
+        version TEXT!: version of opstep
+        host TEXT!: name of the machine
+        pid INTEGER!: process that ran it
         kernels TEXT: kernels on a GPU: auto, numba or vendor (--kernels)
         name TEXT: name given to the run (--name), or null
         command TEXT: command line of its process
-        digest TEXT: SHA-256 of the program's text
+        digest TEXT!: SHA-256 of the program's text
         keep_inputs INTEGER: interval of steps between saves of what a rerun needs (--keep-inputs);
             0: none
         also TEXT: optional statistics (--stats-also)
@@ -111,8 +114,8 @@ TABLES = (
         "Named settings of a run: its tags and scalar inputs.",
         columns("""
         run INTEGER -> runs: the run
-        kind TEXT: tag (--tag) or input (of the first step)
-        name TEXT: name, such as lr
+        kind TEXT!: tag (--tag) or input (of the first step)
+        name TEXT!: name, such as lr
         value NUMBER: its value: a number if it is one, otherwise text
         """),
         key=("run", "kind", "name"),
@@ -124,18 +127,18 @@ TABLES = (
         columns("""
         run INTEGER -> runs: the run
         op INTEGER: number of the op in its run; inputs and named tensors: < 0
-        name TEXT: name of the op, such as conv2d or while; or input, param, state
-        site TEXT: its frame and first result, main/features:p/c: same in all runs
-        plan TEXT: graph of the plan that contains it
-        graph TEXT: graph that contains its statement
+        name TEXT!: name of the op, such as conv2d or while; or input, param, state
+        site TEXT!: its frame and first result, main/features:p/c: same in all runs
+        plan TEXT!: graph of the plan that contains it
+        graph TEXT!: graph that contains its statement
         frame TEXT: the calls that lead to it, such as main/features:p
         file TEXT: file of its statement, possibly one of the library
         line INTEGER: line of its statement, from 1
         statement TEXT: text of the statement
-        operands TEXT: JSON: names and types of its operands
-        sources TEXT: JSON: for each operand its [op, result]; 0: a number; null: from another plan
-        attrs TEXT: JSON: its attributes
-        stream INTEGER: stream that the plan assigns it to
+        operands TEXT!: JSON: names and types of its operands
+        sources TEXT!: JSON: for each operand its [op, result]; 0: a number; null: from another plan
+        attrs TEXT!: JSON: its attributes
+        stream INTEGER!: stream that the plan assigns it to
         bytes INTEGER: bytes read and written by one execution of its kernels; 0 if it is fused
         flops INTEGER: floating-point operations of one execution of its kernels; 0 if it is fused
         live_bytes INTEGER: bytes of temporary tensors while it runs, including its callers'
@@ -159,10 +162,10 @@ TABLES = (
         run INTEGER -> runs: the run
         op INTEGER: number of the op in its run
         result INTEGER: index among the op's results, from 0
-        name TEXT: name in its graph
-        dtype TEXT: f32, i64, …
-        shape TEXT: JSON list of dims
-        nbytes INTEGER: size in bytes
+        name TEXT!: name in its graph
+        dtype TEXT!: f32, i64, …
+        shape TEXT!: JSON list of dims
+        nbytes INTEGER!: size in bytes
         """),
         key=("run", "op", "result"),
         indices=(Index(("run", "name")),),
@@ -177,12 +180,12 @@ TABLES = (
         plan INTEGER: number of the first op of its plan
         buffer INTEGER: its number in the plan
         caller INTEGER: the op that calls the plan; null for the main plan
-        kind TEXT: temporary, workspace (of an op), input, param, state or const
+        kind TEXT!: temporary, workspace (of an op), input, param, state or const
         name TEXT: path of its tensor, main/features:p/c; null for a workspace
         type TEXT: type of that tensor, such as f32[8, 4]
-        nbytes INTEGER: size in bytes
-        first_op INTEGER: first op that runs while it is in use
-        last_op INTEGER: last op that runs while it is in use
+        nbytes INTEGER!: size in bytes
+        first_op INTEGER!: first op that runs while it is in use
+        last_op INTEGER!: last op that runs while it is in use
         """),
         key=("run", "plan", "buffer"),
         rowid=False,
@@ -193,8 +196,8 @@ TABLES = (
         columns("""
         run INTEGER -> runs: the run
         step INTEGER: step of the run, from 0; -1: before the first
-        start_ns INTEGER: start time, ns on the clock of the run's began_ns
-        end_ns INTEGER: end time
+        start_ns INTEGER!: start time, ns on the clock of the run's began_ns
+        end_ns INTEGER!: end time
         """),
         key=("run", "step"),
         rowid=False,
@@ -205,9 +208,9 @@ TABLES = (
         columns("""
         run INTEGER -> runs: the run
         execution INTEGER: number in its run; increases with time in a stream
-        step INTEGER: step of the run, from 0
-        op INTEGER: number of the op in its run
-        stream INTEGER: stream that it ran on; -1: the host (control flow)
+        step INTEGER!: step of the run, from 0
+        op INTEGER!: number of the op in its run
+        stream INTEGER!: stream that it ran on; -1: the host (control flow)
         activation INTEGER: number of its plan's activation, one per iteration; or -1
         turn INTEGER: iteration of the loop that it runs in
         start_ns INTEGER: start of its first kernel, which fused ops share; null: it has no kernels
@@ -226,18 +229,18 @@ TABLES = (
         result INTEGER: index among the op's results, from 0
         step INTEGER: step of the run, from 0
         op INTEGER: number of the op in its run
-        count INTEGER: number of elements
+        count INTEGER!: number of elements
         min NUMBER: minimum (an INTEGER for integer dtypes)
         max NUMBER: maximum (an INTEGER for integer dtypes)
         mean REAL: arithmetic mean
         std REAL: population standard deviation
         l2 REAL: square root of the sum of squares
         absmax NUMBER: largest magnitude (an INTEGER for integer dtypes)
-        nan INTEGER: number of NaNs
-        posinf INTEGER: number of +inf
-        neginf INTEGER: number of -inf
-        zero INTEGER: number of zeros
-        subnormal INTEGER: number of subnormal elements
+        nan INTEGER!: number of NaNs
+        posinf INTEGER!: number of +inf
+        neginf INTEGER!: number of -inf
+        zero INTEGER!: number of zeros
+        subnormal INTEGER!: number of subnormal elements
         unwritten INTEGER: elements never written; null if unknown
         lowest INTEGER: exponent of the histogram's first bin
         histogram TEXT: JSON list: number of elements by floor(log2(abs(x))), from `lowest` up; the
@@ -284,10 +287,10 @@ TABLES = (
         _TAKEN
         + columns("""
         channel INTEGER: index along axis 1, or the axis that `runs.also` names
-        finite INTEGER: number of finite elements
+        finite INTEGER!: number of finite elements
         min NUMBER: minimum (an INTEGER for integer dtypes)
         max NUMBER: maximum (an INTEGER for integer dtypes)
-        zero INTEGER: number of zeros
+        zero INTEGER!: number of zeros
         """),
         key=(*_BY_STEP, "channel"),
         rowid=False,
@@ -297,16 +300,16 @@ TABLES = (
         "Saved tensors, by name. Their bytes are in `blobs`.",
         columns("""
         id INTEGER: number of the tensor in this file
-        name TEXT: name of the tensor
+        name TEXT!: name of the tensor
         run INTEGER -> runs: the run that saved it; null: saved by hand
         step INTEGER: the step after which it was saved; -1: before the first
-        kind TEXT: input, param, state, output or saved
+        kind TEXT!: input, param, state, output or saved
         checkpoint INTEGER -> checkpoints: the checkpoint that it belongs to
-        dtype TEXT: f32, bf16, i64, …
-        shape TEXT: JSON list of dims
-        nbytes INTEGER: size in bytes
-        digest TEXT: BLAKE2b-128 of its bytes: equal tensors are stored once
-        saved TEXT: time of saving, UTC, ISO 8601
+        dtype TEXT!: f32, bf16, i64, …
+        shape TEXT!: JSON list of dims
+        nbytes INTEGER!: size in bytes
+        digest TEXT!: BLAKE2b-128 of its bytes: equal tensors are stored once
+        saved TEXT!: time of saving, UTC, ISO 8601
         """),
         indices=(Index(("name",)), Index(("run",)), Index(("digest",))),
     ),
@@ -316,7 +319,7 @@ TABLES = (
         columns("""
         digest TEXT: BLAKE2b-128 of all parts
         part INTEGER: number of the part, from 0
-        data BLOB: up to 64 MiB
+        data BLOB!: up to 64 MiB
         """),
         key=("digest", "part"),
     ),
@@ -325,11 +328,11 @@ TABLES = (
         "Snapshots of all named tensors.",
         columns("""
         id INTEGER: number of the checkpoint in this file
-        run INTEGER -> runs: the run
-        step INTEGER: the step after which it was saved; -1: before the first
-        kind TEXT: start, kept: the values a rerun from the next step needs; end: the final values;
+        run INTEGER! -> runs: the run
+        step INTEGER!: the step after which it was saved; -1: before the first
+        kind TEXT!: start, kept: the values a rerun from the next step needs; end: the final values;
             train: all that training goes on from
-        saved TEXT: time of saving, UTC, ISO 8601
+        saved TEXT!: time of saving, UTC, ISO 8601
         format INTEGER: of train: version of its format; the next columns, too
         epoch INTEGER: epoch of the next batch, from 0
         batch INTEGER: number of the next batch in its epoch, from 0
@@ -345,17 +348,17 @@ TABLES = (
         "Problems found during a run.",
         columns("""
         id INTEGER: number of the finding in this file
-        run INTEGER -> runs: the run
-        step INTEGER: step of the run, from 0
+        run INTEGER! -> runs: the run
+        step INTEGER!: step of the run, from 0
         op INTEGER: number of the op at fault in its run, if any
-        kind TEXT: nan, inf (the first op whose result has one; not an infinity that the program
+        kind TEXT!: nan, inf (the first op whose result has one; not an infinity that the program
             itself writes, such as a mask's, while it does not come out), unwritten, error, cut
             (nothing is recorded from this step on); from a hunt: origin, uninitialised, masked,
             unrepeated; from opstep train --watch: condition
         value TEXT: name of the tensor
         file TEXT: file of the statement at fault
         line INTEGER: line of the statement at fault
-        message TEXT: description of the problem
+        message TEXT!: description of the problem
         """),
         indices=(Index(("run",)),),
     ),
@@ -366,7 +369,7 @@ TABLES = (
         columns("""
         run INTEGER -> runs: the run
         step INTEGER: step of the run, from 0
-        name TEXT: name of the output, `seconds`, `epoch` or `validation.NAME`
+        name TEXT!: name of the output, `seconds`, `epoch` or `validation.NAME`
         value REAL: its value; NaN is null, infinities are 9e999 and -9e999
         """),
         key=("run", "step", "name"),

@@ -92,7 +92,7 @@ class RunScope(OfOneRank):
 
 
 class RecordedTensor:
-    """What a workspace has of a tensor."""
+    """A tensor of a workspace: its elements, its figures, or both."""
 
     def __init__(
         self,

@@ -23,34 +23,28 @@ from opstep.runtime.ir.graph import Module
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.runtime.statistics import BINS
-from opstep.trace.details import KINDS
 from opstep.trace.sink import Checkpoint, Run, RunEnd, SinkReport, StepDone
-from opstep.trace.workspace.bins import histograms
 from opstep.trace.workspace.blobs import insert_checkpoint, now, text_digest
-from opstep.trace.workspace.buffers import buffer_rows
-from opstep.trace.workspace.details import insert_initial_details
-from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
+from opstep.trace.workspace.executed import STATS, insert_initial_details, insert_records
 from opstep.trace.workspace.judging import first_wrong
 from opstep.trace.workspace.pending import Pending, RunState
-from opstep.trace.workspace.rows import initial_rows, op_rows, plain
+from opstep.trace.workspace.rows import buffer_rows, histograms, initial_rows, op_rows, plain
 from opstep.trace.workspace.runs import EAGER
+from opstep.trace.workspace.schema import DETAILS
 from opstep.trace.workspace.store import file_bytes, open_writing
-from opstep.trace.workspace.transactions import insert, transaction
+from opstep.trace.workspace.transactions import FINDINGS, insert, insert_rows, transaction
 
 # What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
 SPILL = 8 << 20  # bytes of one step from which on it waits for its end in temporary tables
 BATCH = 4 << 20  # bytes of steps that have ended, from which on they are committed
 RESERVED = 1 << 18  # bytes of the disk that are left for the end of a run
-SPILLED = ("executions", "stats", *KINDS)  # tables that it waits in
+SPILLED = ("executions", "stats", *DETAILS)  # tables that it waits in
 SUMS_S = 1.0  # between two updates of the sums in `ops`
 
 _OPS = (
     "ops (run, op, name, site, plan, graph, frame, file, line, statement, operands, sources, "
     "attrs, stream, bytes, flops, live_bytes, fused_into)"
 )
-
-_RESULTS = "results (run, op, result, name, dtype, shape, nbytes)"
-_BUFFERS = "buffers (run, plan, buffer, caller, kind, name, type, nbytes, first_op, last_op)"
 
 
 class WorkspaceSink:
@@ -82,10 +76,8 @@ class WorkspaceSink:
             tensors = run.info.program.module.tensors
             arrays += [(tensors[n].kind, n, a) for n, a in run.params.items()]
             self._insert_checkpoint(id, -1, "start", arrays)
-            self._connection.executemany(
-                "insert into settings (run, kind, name, value) values (?, ?, ?, ?)",
-                ((id, *setting) for setting in _settings(run)),
-            )
+            settings = ((id, *setting) for setting in _settings(run))
+            insert_rows(self._connection, "settings", settings)
         self._states[run.key] = RunState(run, id)
 
     def add_record(self, run: Run, record: StreamRecord | HostRecord) -> None:
@@ -95,7 +87,7 @@ class WorkspaceSink:
             self._spill(state)
 
     def add_overhead(self, run: Run, spent: Overhead) -> None:
-        """A timeline tells of that."""
+        """A timeline shows that."""
 
     def end_step(self, run: Run, step: StepDone) -> None:
         state = self._states[run.key]
@@ -192,9 +184,7 @@ class WorkspaceSink:
             "from steps where run = ? and step between ? and ?",
             (run, steps[0].step, steps[-1].step),
         )
-        self._connection.executemany(
-            "insert into metrics values (?, ?, ?, ?)", _metrics(run, steps)
-        )
+        insert_rows(self._connection, "metrics", _metrics(run, steps))
 
     def _sum_up(self, state: RunState) -> None:
         for first, sums in state.sums.items():
@@ -211,9 +201,9 @@ class WorkspaceSink:
             self._grow(state)
         if state.met:
             rows = [op.row(state.id) for op in state.met if op.is_new]
-            _insert_many(self._connection, "main", _OPS, rows)
+            insert_rows(self._connection, _OPS, rows)
             results = [row for op in state.met for row in op.result_rows(state.id)]
-            _insert_many(self._connection, "main", _RESULTS, results)
+            insert_rows(self._connection, "results", results)
             state.met.clear()
         if not state.new:
             return
@@ -223,8 +213,8 @@ class WorkspaceSink:
         main = not state.described
         if main:
             ops, results, executions, stats = initial_rows(state.id, run.info.graph, run.initial)
-            _insert_many(connection, "main", EXECUTIONS, executions)
-            _insert_many(connection, "main", STATS, stats)
+            insert_rows(connection, "executions", executions)
+            insert_rows(connection, STATS, stats)
             connection.execute(
                 "insert into steps values (?, -1, ?, ?)", (state.id, run.began_ns, run.began_ns)
             )
@@ -251,9 +241,9 @@ class WorkspaceSink:
                     "update runs set arena_bytes = ? where id = ?", (layout.plan.arena, state.id)
                 )
         state.new.clear()
-        _insert_many(connection, "main", _OPS, ops)
-        _insert_many(connection, "main", _RESULTS, results)
-        _insert_many(connection, "main", _BUFFERS, buffers)
+        insert_rows(connection, _OPS, ops)
+        insert_rows(connection, "results", results)
+        insert_rows(connection, "buffers", buffers)
 
     def _grow(self, state: RunState) -> None:
         """Plans were called by others that hold more."""
@@ -274,7 +264,7 @@ class WorkspaceSink:
         self._counts["statistics row"] += stats
 
     def _spill(self, state: RunState) -> None:
-        """What there is of a large step goes to temporary tables, which nobody else sees and which
+        """Rows of a large step under way go to temporary tables, which nobody else sees and which
         keep nobody from writing. No step that has ended waits there beside it.
         """
         self.flush()
@@ -326,11 +316,7 @@ class WorkspaceSink:
             self._insert_checkpoint(state.id, step, "end", arrays)
         self._ended(state, end)
         found = list(_findings(connection, state, end))
-        connection.executemany(
-            "insert into findings (run, step, op, kind, value, file, line, message) "
-            "values (?, ?, ?, ?, ?, ?, ?, ?)",
-            found,
-        )
+        insert_rows(connection, FINDINGS, found)
         for _, step, _, kind, _, file, line, message in found:
             if kind in ("nan", "inf"):
                 location = f"{file}:{line}: " if file else ""
@@ -353,11 +339,6 @@ def _reserve(folder: Path) -> IO[bytes]:
     except OSError:  # it may fit all the same
         return io.BytesIO()
     return file
-
-
-def _insert_many(connection: sqlite3.Connection, schema: str, into: str, rows) -> None:
-    marks = ", ".join("?" * (into.count(",") + 1))
-    connection.executemany(f"insert into {schema}.{into} values ({marks})", rows)
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
@@ -393,7 +374,6 @@ def _run_row(run: Run) -> dict[str, Any]:
     info = run.info
     module = info.program.module
     source = module.source
-    policy = info.policy
     trace = run.files.get("trace")
     began = datetime.fromtimestamp(run.began, UTC).isoformat(timespec="milliseconds")
     text = text_of(module)
@@ -405,28 +385,18 @@ def _run_row(run: Run) -> dict[str, Any]:
         "status": "running",
         "file": source.path if source else None,
         "program": text,
-        "graph": info.graph,
-        "device": info.device,
-        "streams": policy.streams,
-        "alloc": policy.alloc,
-        "fill": policy.fill,
-        "sync": policy.sync,
-        "threads": info.threads,
-        "seed": info.seed,
+        **{name: getattr(info, name) for name in ("graph", "device", "threads", "seed", "kernels")},
+        **{name: getattr(info.policy, name) for name in ("streams", "alloc", "fill", "sync")},
+        **{name: getattr(run, name) for name in ("selection", "every", "name", "keep_inputs")},
         "steps": 0,
         "repeatable": 0,
-        "selection": run.selection,
-        "every": run.every,
         "param_bytes": sum(params),
         "trace": str(trace.absolute()) if trace else None,
         "version": __version__,
         "host": platform.node(),
         "pid": os.getpid(),
-        "kernels": info.kernels,
-        "name": run.name,
         "command": _command(),
         "digest": text_digest(text),
-        "keep_inputs": run.keep_inputs,
         "also": run.details.text or None,
     }
 

@@ -5,7 +5,7 @@ through one without Python's lock, and a row alone costs more in Python than in 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -28,10 +28,8 @@ def transaction(connection: sqlite3.Connection, mode: str = "immediate") -> Iter
         raise
 
 
-# --- what is wrong with a file --------------------------------------------------------------------
-
-
 _MOST = 64  # rows of a statement
+FINDINGS = "findings (run, step, op, kind, value, file, line, message)"
 
 
 @cache
@@ -51,6 +49,14 @@ def insert(connection: sqlite3.Connection, into: str, row: str, values: list[Any
         some = values[at * width : (at + size) * width]
         connection.execute(_statement(into, row, size), some)
         at += size
+
+
+def insert_rows(connection: sqlite3.Connection, into: str, rows: Iterable[tuple]) -> None:
+    """Rows of any number, one at a time: into a table, or some of its columns."""
+    rows = list(rows)
+    if rows:
+        marks = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"insert into {into} values ({marks})", rows)
 
 
 def by_rows(columns: Sequence[Sequence[Any] | np.ndarray | int]) -> list[Any]:

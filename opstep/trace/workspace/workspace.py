@@ -23,16 +23,21 @@ from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import checkpoints, figures, names, query
 from opstep.trace.workspace.blobs import digest, read_array, save_tensor, storable, typed
 from opstep.trace.workspace.checkpoints import TrainingCheckpoint
+from opstep.trace.workspace.compare import Comparison, compare
+from opstep.trace.workspace.departures import Reasons, departures
 from opstep.trace.workspace.figures import Line, Query
+from opstep.trace.workspace.prune import Pruned, prune, run_bytes
 from opstep.trace.workspace.query import Answer
 from opstep.trace.workspace.reading import about_file
 from opstep.trace.workspace.records import TensorRecord
+from opstep.trace.workspace.rerun import Repeated, program_of, rerun
 from opstep.trace.workspace.runs import RecordedRun, read_run, read_runs
 from opstep.trace.workspace.store import (
     file_bytes,
     open_reading,
     open_writing,
     remove_empty_log,
+    writing,
 )
 
 if TYPE_CHECKING:
@@ -40,10 +45,6 @@ if TYPE_CHECKING:
     import pandas
 
     from opstep.api.program import Program
-    from opstep.trace.workspace.compare import Comparison
-    from opstep.trace.workspace.departures import Reasons
-    from opstep.trace.workspace.prune import Pruned
-    from opstep.trace.workspace.rerun import Repeated
 
 
 class Workspace:
@@ -103,7 +104,7 @@ class Workspace:
         return names.all_names(self._connection)
 
     def tensors(self, name: str | None = None, kind: str | None = None) -> list[TensorRecord]:
-        """What is known of the tensors, without their elements."""
+        """Records of the tensors, without their elements."""
         return names.tensors(self._connection, name, kind=kind)
 
     def tensor(self, reference: str) -> TensorRecord:
@@ -193,7 +194,7 @@ class Workspace:
         *,
         timeout: float | None = query.LIMIT_S,
     ) -> Answer:
-        """What one SQL statement gives; it can only read. `docs/workspace.md` has the tables.
+        """The answer to one SQL statement, which can only read. `docs/workspace.md` has the tables.
 
         Raises `InputError`: with the place where the text is wrong, where it would write, and after
         `timeout` seconds.
@@ -249,21 +250,15 @@ class Workspace:
     def compare(
         self, first: int | str | RecordedRun, second: int | str | RecordedRun, rtol: float = 0.0
     ) -> Comparison:
-        """Where two runs diverge: the first op whose statistics differ by more than `rtol`."""
-        from opstep.trace.workspace.compare import compare
-
+        """Compares two runs: the first op whose statistics differ by more than `rtol`."""
         return compare(self._connection, self._run(first), self._run(second), rtol)
 
     def why(self, run: int | str | RecordedRun = "last") -> Reasons:
-        """What left its usual range in a run that diverges slowly, in the order of time."""
-        from opstep.trace.workspace.departures import departures
-
+        """Tensors and metrics of a run that left their usual range, in the order of time."""
         return departures(self._connection, self._run(run))
 
     def program(self, run: int | str | RecordedRun = "last") -> Program:
         """The program of a run, with its tensors as they were before the first step."""
-        from opstep.trace.workspace.rerun import program_of
-
         return program_of(self, self._run(run))
 
     def rerun(self, run: int | str | RecordedRun, **options: Any) -> Repeated:
@@ -273,8 +268,6 @@ class Workspace:
         where it begins, one whose inputs, params and states were kept (`Recording.keep_inputs`).
         `fallback`: as for `opstep.load`.
         """
-        from opstep.trace.workspace.rerun import rerun
-
         return rerun(self, self._run(run), **options)
 
     def _run(self, run: int | str | RecordedRun) -> RecordedRun:
@@ -283,9 +276,7 @@ class Workspace:
     # --- less of it ---
 
     def run_bytes(self) -> dict[int, int]:
-        """What each run takes in the file, about, by id."""
-        from opstep.trace.workspace.prune import run_bytes
-
+        """Bytes of each run in the file, about, by id."""
         return run_bytes(self._connection)
 
     def prune(
@@ -298,8 +289,6 @@ class Workspace:
         stay. `compact`: the file gives the room back to the disk. Raises `InputError` where a run
         is not there or still under way, or where another process is writing for long.
         """
-        from opstep.trace.workspace.prune import prune
-
         chosen = [self._run(r) for r in runs]
         for run in chosen:
             if run.under_way:
@@ -314,9 +303,5 @@ class Workspace:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        connection = open_writing(self.path)
-        try:
-            with about_file(connection):
-                yield connection
-        finally:
-            connection.close()
+        with writing(self.path) as connection, about_file(connection):
+            yield connection

@@ -7,7 +7,7 @@ import pytest
 from opstep.runtime.device.cuda.compiling import compiler
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.ir.types import DTYPES, TensorType
-from opstep.trace.details import Details
+from opstep.trace.selection import Details
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,1 +1,1 @@
-"""What editors show of a workspace: answers, plots, kept tensors and findings, as JSON has them."""
+"""Answers, plots, kept tensors and findings of a workspace as JSON, for editors."""

@@ -1,4 +1,4 @@
-"""A finding of a run, told at length."""
+"""A finding of a run at length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIGURES = ("min", "max", "mean", "std", "nan", "posinf", "neginf", "zero", "cou
 
 
 def finding_report(ws: Workspace, run: RecordedRun, finding: int) -> str:
-    """What was found, the statement at fault with its place, the statistics of what went in and
+    """The finding, the statement at fault with its place, the statistics of what went in and
     came out in that step, and how the tensor was in the steps before.
     """
     rows = ws.sql(
@@ -39,7 +39,7 @@ def finding_report(ws: Workspace, run: RecordedRun, finding: int) -> str:
 
 
 def finding_tensor(ws: Workspace, run: RecordedRun, finding: int) -> dict[str, Any]:
-    """What is recorded of the tensor that was found: its op and type, how many elements are not
+    """The record of the tensor that was found: its op and type, how many elements are not
     finite, and of these NaN. Empty where no op gives it; without numbers, where none were taken.
     """
     rows = ws.sql(
@@ -89,7 +89,7 @@ def _op(ws: Workspace, run: RecordedRun, found: dict[str, Any]) -> list[str]:
 
 def _activation(ws: Workspace, run: RecordedRun, found: dict[str, Any]) -> tuple[int, int]:
     """The step of a finding, and the activation of its plan: the first one that gave bad elements,
-    where statistics tell that; else the last.
+    where statistics say that; else the last.
     """
     rows = ws.sql(
         "select e.activation from stats as s join results using (run, op, result) "

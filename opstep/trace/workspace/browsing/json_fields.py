@@ -14,8 +14,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.wording import worded
+from opstep.trace.workspace.query import Ended, Refused
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.runs import RecordedRun
+from opstep.trace.workspace.store import FileProblem
 
 LONGEST = 500  # characters of a text that are sent with its row
 _EXACT = 1 << 53  # what a double holds exactly
@@ -102,3 +106,40 @@ def program_path(database: Path, recorded: str | None) -> str | None:
         if (folder / path).is_file():
             return str(folder / path)
     return str(database.absolute().parent / path)
+
+
+# --- what went wrong ------------------------------------------------------------------------------
+
+
+_READS = "this view only reads; on the command line, `opstep ws FILE sql … --write` can change it"
+
+
+def problem_json(error: OpstepError, text: str = "") -> dict[str, Any]:
+    """``kind`` (a kind of `FileProblem`, ``refused``, ``stopped``, or ``wrong``), ``message``,
+    ``hint``, and ``start`` and ``end`` in `text`, in units of UTF-16, where the place is known.
+    """
+    first = error.diagnostics[0]
+    hint = worded(first.hint, lambda argument: None)  # a view has no arguments
+    if isinstance(error, Refused) and error.writes:
+        hint = _READS
+    described: dict[str, Any] = {
+        "kind": _problem_kind(error),
+        "message": first.message,
+        "hint": hint,
+    }
+    if first.span is not None and text:
+        described |= {"start": units(text, first.span.start), "end": units(text, first.span.end)}
+    return described
+
+
+def _problem_kind(error: OpstepError) -> str:
+    if isinstance(error, FileProblem):
+        return error.kind
+    if isinstance(error, Refused):
+        return "refused"
+    return "stopped" if isinstance(error, Ended) else "wrong"
+
+
+def units(text: str, offset: int) -> int:
+    """An offset in characters as JavaScript counts it: those beyond U+FFFF are two."""
+    return offset + sum(c > "\uffff" for c in text[:offset])

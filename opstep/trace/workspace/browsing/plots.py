@@ -16,8 +16,8 @@ import numpy as np
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import figures, row_formats
+from opstep.trace.workspace.browsing.catalog import file_stamp
 from opstep.trace.workspace.browsing.results import Result
-from opstep.trace.workspace.browsing.status import file_stamp
 from opstep.trace.workspace.query import Ended
 from opstep.trace.workspace.store import PATIENCE_S, open_reading
 
@@ -50,7 +50,7 @@ def downsample(xs: np.ndarray, ys: np.ndarray, most: int) -> tuple[np.ndarray, n
 
 
 def _at(ys: np.ndarray, borders: np.ndarray, pick: np.ufunc) -> np.ndarray:
-    """Where the extreme of each piece stands: the first of equal ones."""
+    """The index of the extreme of each piece: the first of equal ones."""
     ends = np.append(borders[1:], len(ys))
     extremes = np.repeat(pick.reduceat(ys, borders), ends - borders)
     hits = np.flatnonzero(ys == extremes)
@@ -60,7 +60,7 @@ def _at(ys: np.ndarray, borders: np.ndarray, pick: np.ufunc) -> np.ndarray:
 
 
 def _first(gap: np.ndarray, begins: np.ndarray, borders: np.ndarray) -> np.ndarray:
-    """Of pieces that have a gap: how far behind their begin it stands."""
+    """Of pieces that have a gap: how far after their begin it stands."""
     ends = borders[np.searchsorted(borders, begins, side="right")]
     found = [int(np.argmax(gap[a:b])) for a, b in zip(begins, ends, strict=True)]
     return np.array(found, np.int64)
@@ -100,7 +100,7 @@ class PlotCache:
         self._lock = threading.Lock()
 
     def of_figures(self, path: Path, what: str, stop: threading.Event) -> Plot:
-        """What `figures` makes of a text. Raises `InputError`, with the place in the text."""
+        """The plot that a text of `figures` asks for. Raises `InputError`, with the place in it."""
         key = (str(path), what, file_stamp(path))
         with self._lock:
             found = self._cached.get(key)
@@ -125,20 +125,13 @@ def _read(path: Path, what: str, stop: threading.Event) -> Plot:
             raise
     labels = figures.labels_of(lines)
     plotted = [_plot_line(line, label) for line, label in zip(lines, labels, strict=True)]
-    return Plot(plotted, _unit(query), "step")
+    return Plot(plotted, figures.unit_of(query), "step")
 
 
 def _plot_line(line: figures.Line, label: str) -> PlotLine:
     ys = np.array([np.nan if y is None else y for y in line.ys], np.float64)
     xs, odd = np.array(line.xs, np.float64), np.array(line.odd, np.float64)
     return PlotLine(label, line.site, line.run.key, xs, ys, odd)
-
-
-def _unit(query: figures.Query) -> str:
-    counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
-    if query.table == "stats":
-        return "elements" if query.column in counts else ""
-    return "seconds" if "seconds" in (query.column, *query.where.get("name", ())) else ""
 
 
 def of_answer(result: Result, x: int, ys: list[int], by: int | None) -> Plot:
@@ -233,7 +226,7 @@ def _reach(line: PlotLine) -> float:
 
 
 def _odd(plot: Plot, points: int, low: float | None, high: float | None) -> list[dict[str, Any]]:
-    """Where tensors had NaNs or infinities: the x, and whose they were, some of them named."""
+    """Places where tensors had NaNs or infinities: the x, and some of the tensors' names."""
     found: dict[float, list[str]] = {}
     for line in plot.lines:
         for x in line.odd.tolist():

@@ -18,8 +18,7 @@ from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.browsing.json_fields import column_kinds, json_rows
-from opstep.trace.workspace.browsing.problems import problem_json
+from opstep.trace.workspace.browsing.json_fields import column_kinds, json_rows, problem_json
 from opstep.trace.workspace.row_formats import write_file
 from opstep.trace.workspace.store import PATIENCE_S
 from opstep.trace.workspace.workspace import Workspace
@@ -59,11 +58,11 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """What it took, or has taken so far."""
+        """Seconds that it took, or has taken so far."""
         return self._seconds if self.done else time.monotonic() - self._began
 
     def progress(self) -> dict[str, Any]:
-        """How far it is."""
+        """Its state, as JSON."""
         return {
             "columns": self.columns,
             "kinds": self.kinds,
@@ -180,7 +179,7 @@ class Result:
                     self._fill(rows)
         except OpstepError as error:
             self.problem = problem_json(error, self.text)
-        except KeyboardInterrupt:  # how an interrupted connection is told
+        except KeyboardInterrupt:  # how a connection that was interrupted ends
             self.problem = {"kind": "stopped", "message": "stopped", "hint": ""}
         except sqlite3.Error as error:  # of the store: the disk for temporary files is full
             message = f"the answer could not be kept: {error}"
@@ -279,7 +278,7 @@ class Results:
 
 
 def first_page(result: Result) -> dict[str, Any]:
-    """How far it is, with the first rows."""
+    """Its state with the first rows."""
     return result.progress() | {"rows": json_rows(result.page(0, PAGE))}
 
 

@@ -33,7 +33,7 @@ def runs_page(ws: Workspace, path: Path, limit: int, offset: int) -> dict[str, A
 
 
 def run_summary(ws: Workspace, path: Path, key: str) -> dict[str, Any]:
-    """How a run went, how much is known of it, and each metric: its last value and its curve."""
+    """A run, how much is known of it, and each metric: its last value and its curve."""
     run = ws.run(key)
     (ops, executions, total), *_ = ws.sql(
         "select count(*), sum(executions), sum(total_ns) from ops where run = ? and op >= 0",
@@ -118,7 +118,7 @@ def _text(path: Path) -> str | None:
 def op_location(
     ws: Workspace, path: Path, key: str, op: int | None, site: str | None
 ) -> dict[str, Any]:
-    """Where an op of a run stands: by its number or its site; or the file of the run alone."""
+    """The place of an op of a run, by its number or its site; or the file of the run alone."""
     run = ws.run(key)
     rows: list[tuple] = []
     if op is not None or site is not None:
@@ -178,7 +178,7 @@ def tensors_by_name(ws: Workspace, key: str | None) -> dict[str, Any]:
 def findings_page(
     ws: Workspace, path: Path, key: str, limit: int, offset: int
 ) -> list[dict[str, Any]]:
-    """What is wrong with a run, in the order in which it was found."""
+    """Problems of a run, in the order in which they were found."""
     run = ws.run(key)
     rows = ws.sql(
         "select id, step, op, kind, value, file, line, message from findings where run = ? "

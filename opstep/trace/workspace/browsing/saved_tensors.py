@@ -64,7 +64,7 @@ class SavedTensor:
 
 
 class SavedScope(OfOneRank):
-    """What names mean around a kept tensor: the tensors that were kept with it; ``w@-29`` is `w` as
+    """Names around a kept tensor: those of tensors that were kept with it; ``w@-29`` is `w` as
     many steps before, if it was kept there, and ``w@"3f2a"`` that of another run. `shown` is the
     tensor itself.
     """
@@ -131,7 +131,7 @@ def find(ws: Workspace, number: int) -> TensorRecord:
 
 
 def evaluate(scope: SavedScope, text: str) -> Viewed:
-    """What an expression over kept tensors gives, as a tensor. Raises `InputError`."""
+    """The value of an expression over kept tensors, as a tensor. Raises `InputError`."""
     try:
         value: Any = parse(text).evaluate(scope)
     except ExpressionError as error:

@@ -1,1 +1,1 @@
-"""What `opstep ws W.db open` adds to Datasette: questions, links, figures and plots."""
+"""Questions, links, figures and plots that `opstep ws W.db open` adds to Datasette."""

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from opstep.runtime.expressions.text import bars
-from opstep.trace.workspace.pages import words
+from opstep.runtime.ir.amounts import size
+from opstep.runtime.ir.calls import amount
 
 DATABASE = "data"  # its name in addresses, whatever the file is called
 
@@ -70,13 +72,13 @@ def _name(cell: Cell) -> Markup | None:
 
 def _line(cell: Cell) -> Markup | None:
     run = cell.row.get("run")
-    return run and link(cell.value, "ops_of_a_line", run=run, line=cell.value)
+    return run and link(cell.value, "ops", run=run, line=cell.value)
 
 
 def _program(cell: Cell) -> Markup | None:
     if cell.table != "runs" or not isinstance(cell.value, str):
         return None
-    lines = words.amount(cell.value.count("\n") + 1, "line")
+    lines = amount(cell.value.count("\n") + 1, "line")
     return link(lines, "line_by_line", run=cell.row.get("id"))
 
 
@@ -92,8 +94,8 @@ def figure(text: str, raw: Any, mark: str = "") -> Markup:
 
 def of_number(text: Callable[[Any], str]) -> Show:
     def shown(cell: Cell) -> Markup | None:
-        number = isinstance(cell.value, (int, float))
-        return figure(text(cell.value), cell.value) if number else None
+        is_number = isinstance(cell.value, (int, float))
+        return figure(text(cell.value), cell.value) if is_number else None
 
     return shown
 
@@ -102,13 +104,13 @@ def _bad(cell: Cell) -> Markup | None:
     """Counts of what should not be there."""
     if not isinstance(cell.value, int):
         return None
-    return figure(words.number(cell.value), cell.value, "bad" if cell.value else "none")
+    return figure(number(cell.value), cell.value, "bad" if cell.value else "none")
 
 
 def _plain(cell: Cell) -> Markup | None:
     if isinstance(cell.value, float):
         mark = "" if math.isfinite(cell.value) else "bad"
-        return figure(words.number(cell.value), cell.value, mark)
+        return figure(number(cell.value), cell.value, mark)
     return None
 
 
@@ -138,6 +140,45 @@ def read_counts(text: Any) -> list[int] | None:
     return counts
 
 
+# --- in the units that people read ----------------------------------------------------------------
+
+
+def duration(ns: float) -> str:
+    """``812 ns``, ``12.3 µs``, ``3.41 ms``, ``1.2 s``"""
+    for limit, scale, unit in ((1e3, 1, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms")):
+        if abs(ns) < limit:
+            return f"{ns / scale:.3g} {unit}"
+    return f"{ns / 1e9:,.3g} s" if abs(ns) < 1e12 else f"{ns / 1e9:,.0f} s"
+
+
+def count(n: float) -> str:
+    """``812``, ``12.3 k``, ``3.4 M``: for amounts of work, such as FLOPs."""
+    if abs(n) < 1000:
+        return f"{n:,.0f}"
+    power = min(4, int(math.log10(abs(n))) // 3)
+    return f"{n / 1000**power:,.1f}{(' k', ' M', ' G', ' T')[power - 1]}"
+
+
+def number(x: float | int | None) -> str:
+    """``0.01234``, ``-3.1e-07``, ``12,288``, ``∞``; None as a dash."""
+    if x is None:
+        return "–"
+    if isinstance(x, int):
+        return f"{x:,}" if abs(x) < 10**15 else f"{x:.4g}"
+    if math.isinf(x):
+        return "∞" if x > 0 else "-∞"
+    return f"{x:.4g}"
+
+
+def coded(text: str) -> Markup:
+    """A text in which what stands in `backticks` is code."""
+    parts = re.split(r"`([^`]*)`", text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if k % 2 else escape(part)
+        for k, part in enumerate(parts)
+    )
+
+
 # --- which column is shown how --------------------------------------------------------------------
 
 BAD = ("nan", "posinf", "neginf", "inf", "unwritten", "other_nan", "other_inf", "nan_a", "nan_b")
@@ -150,11 +191,11 @@ SHOWN: dict[str, Show] = {
     "tensor": _tensor,
     "line": _line,
     "program": _program,
-    "seconds": of_number(lambda s: words.duration(s * 1e9)),
-    "bytes": of_number(words.size),
-    "nbytes": of_number(words.size),
-    "flops": of_number(words.count),
-    "flops_a_second": of_number(words.count),
+    "seconds": of_number(lambda s: duration(s * 1e9)),
+    "bytes": of_number(size),
+    "nbytes": of_number(size),
+    "flops": of_number(count),
+    "flops_a_second": of_number(count),
     "share": of_number(lambda part: f"{part:.1%}"),
     "histogram": _histogram,
     "statement": _code,
@@ -162,4 +203,4 @@ SHOWN: dict[str, Show] = {
 }
 SHOWN |= dict.fromkeys(BAD, _bad)
 SHOWN |= dict.fromkeys(("start_ns", "end_ns", "began_ns"), lambda cell: None)  # moments
-ENDINGS: dict[str, Show] = {"_ns": of_number(words.duration), "_bytes": of_number(words.size)}
+ENDINGS: dict[str, Show] = {"_ns": of_number(duration), "_bytes": of_number(size)}

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import Any
 
-from opstep.trace.workspace.pages import words
-from opstep.trace.workspace.pages.cells import read_counts
-from opstep.trace.workspace.picture import COLOURS, PALE, STYLE, mark_odd, write_figure
+from opstep.runtime.ir.amounts import size
+from opstep.trace.workspace.pages.cells import duration, number, read_counts
+from opstep.trace.workspace.picture import COLOURS, PALE, mark_odd, new_figure, write_figure
 
 # Columns that tell series apart, and figures that say nothing when they are drawn.
 GROUPS = ("run", "name", "tensor", "op_name", "site", "op", "result", "stream", "turn")
@@ -36,15 +36,11 @@ def plottable(columns: Sequence[str], rows: Sequence[Row]) -> bool:
 
 def svg(columns: Sequence[str], rows: Sequence[Row]) -> bytes:
     """A panel for each figure."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     panels = _panels(columns, rows)
     lines = -(-len(panels) // COLUMNS)
     wide = min(COLUMNS, len(panels))
     odd = _odd_steps(columns, rows)
-    with matplotlib.rc_context(STYLE):
-        figure: Any = Figure((WIDTH * wide, HEIGHT * lines), DPI, layout="constrained")
+    with new_figure(WIDTH * wide, HEIGHT * lines, DPI, "constrained") as figure:
         for k, (title, draw) in enumerate(panels):
             axes = figure.add_subplot(lines, wide, k + 1)
             draw(axes)
@@ -90,7 +86,7 @@ def _spread(axes: Any, rows: Sequence[Row]) -> None:
     below, above = ([m + sign * s for m, s in zip(mean, std, strict=True)] for sign in (-1, 1))
     axes.fill_between(xs, below, above, color=COLOURS[0], alpha=0.25, linewidth=0, label="± std")
     axes.plot(xs, mean, color=COLOURS[0], label="mean")
-    axes.yaxis.set_major_formatter(lambda value, _: words.number(float(value)))
+    axes.yaxis.set_major_formatter(lambda value, _: number(float(value)))
     axes.legend(fontsize=8, frameon=False)
 
 
@@ -174,9 +170,9 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def _unit(name: str) -> Callable[[float], str]:
-    """How a column's values are written at an axis."""
+    """The format of a column's values at an axis."""
     if name.endswith("_ns"):
-        return words.duration
+        return duration
     if name == "seconds":
-        return lambda s: words.duration(s * 1e9)
-    return words.size if name.endswith("bytes") else lambda value: words.number(float(value))
+        return lambda s: duration(s * 1e9)
+    return size if name.endswith("bytes") else lambda value: number(float(value))

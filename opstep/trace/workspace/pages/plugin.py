@@ -18,7 +18,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.trace.workspace.functions import add_functions
 from opstep.trace.workspace.pages import cells, plots
 from opstep.trace.workspace.pages.cells import DATABASE
-from opstep.trace.workspace.pages.questions import QUESTIONS
+from opstep.trace.workspace.pages.questions import OF_A_RUN, QUESTIONS
 
 if TYPE_CHECKING:
     from datasette.app import Datasette
@@ -40,13 +40,13 @@ def of_workspace(datasette: Datasette) -> bool:
 
 @hook
 def extra_template_vars(template: str | None, request: Any, datasette: Datasette) -> Any:
-    """What the parameters of a question may be, for its form; the questions about one run."""
+    """Values for the parameters of a question, for its form; the questions about one run."""
     if template not in ("query.html", "row.html") or not of_workspace(datasette):
         return {}
 
     async def variables() -> dict[str, Any]:
         if template == "row.html":
-            return {"questions": [q for q in QUESTIONS if "run" in q.params]}
+            return {"questions": [*(q for q in QUESTIONS if "run" in q.params), *OF_A_RUN]}
         return {"known": await choices(datasette, request.args.get("run") or "")}
 
     return variables
@@ -121,7 +121,7 @@ def handle_exception(datasette: Datasette, request: Any, exception: Exception) -
 
 
 async def failure(datasette: Datasette, request: Any, exception: Exception) -> Any:
-    """The page, or the JSON, that tells what went wrong."""
+    """The page, or the JSON, that says what went wrong."""
     from datasette.utils.asgi import Base400, Response
     from datasette.views.base import DatasetteError
 

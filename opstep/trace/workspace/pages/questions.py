@@ -1,4 +1,5 @@
-"""The common questions, as canned queries of Datasette: each has a title, a text and parameters.
+"""The common questions: canned queries of Datasette, each with a title, a text and parameters, and
+pages of tables where these answer them.
 
 The parameter `run` is a run's key or number; if empty, the last run.
 """
@@ -15,6 +16,19 @@ class Question(NamedTuple):
     params: dict[str, str]  # what each stands for
     sql: str
 
+    @property
+    def address(self) -> str:
+        """Parameters follow."""
+        return f"{self.name}?"
+
+
+class TablePage(NamedTuple):
+    """A question that a table of Datasette answers, filtered and sorted."""
+
+    title: str
+    what: str
+    address: str  # its last parameters follow
+
 
 RUN = {"run": "key or number of a run; empty: the last one"}
 STEP = {"step": "a step; empty: all of them"}
@@ -28,19 +42,6 @@ with chosen as (
 """
 
 QUESTIONS = (
-    Question(
-        "how_runs_went",
-        "How did the runs go?",
-        "The runs, latest first: status, duration and number of findings.",
-        {},
-        """\
-select id as run, key, status, began, graph, file, steps, seconds,
-  (select count(*) from findings where run = runs.id) as findings, error,
-  device, streams, alloc, fill, sync, seed
-from runs
-order by id desc
-limit 1000""",
-    ),
     Question(
         "line_by_line",
         "What did each line do?",
@@ -125,23 +126,6 @@ order by o.total_ns desc
 limit 100""",
     ),
     Question(
-        "what_lines_cost",
-        "What does each line cost?",
-        "The total time of the ops of each line of the program.",
-        RUN,
-        CHOSEN
-        + """\
-select o.run, o.line, count(*) as ops, sum(o.executions) as executions,
-  sum(o.total_ns) as total_ns,
-  1.0 * sum(o.total_ns) / sum(sum(o.total_ns)) over () as share,
-  o.file, o.statement
-from ops o
-where o.run = (select id from chosen) and o.total_ns is not null
-group by o.file, o.line
-order by total_ns desc
-limit 100""",
-    ),
-    Question(
         "history_of_a_tensor",
         "How did a tensor change?",
         "Statistics of one tensor by step, with a plot; for long runs, at most 2,000 steps.",
@@ -209,35 +193,6 @@ order by m.name, m.step
 limit 5000""",
     ),
     Question(
-        "when_memory_peaks",
-        "When does memory peak?",
-        "Ops by the memory of all temporary tensors while they run.",
-        RUN,
-        CHOSEN
-        + """\
-select o.run, o.line, o.name as op_name, o.live_bytes,
-  1.0 * o.live_bytes / nullif(max(o.live_bytes) over (), 0) as share,
-  o.plan, o.statement, o.op
-from ops o
-where o.run = (select id from chosen) and o.live_bytes is not null
-order by o.live_bytes desc, o.op
-limit 50""",
-    ),
-    Question(
-        "biggest_tensors",
-        "Which tensors are large?",
-        "Results of ops by their size.",
-        RUN,
-        CHOSEN
-        + """\
-select r.run, o.line, r.name as tensor, r.dtype, r.shape, r.nbytes, o.name as op_name,
-  o.statement, r.op
-from results r join ops o using (run, op)
-where r.run = (select id from chosen)
-order by r.nbytes desc, r.op
-limit 50""",
-    ),
-    Question(
         "what_an_op_did",
         "What did an op do at a step?",
         "The executions of an op, with the statistics of its results; at most 1,000.",
@@ -272,20 +227,6 @@ left join results r on r.run = o.run and r.op = o.op and r.result = s.result
 order by s.step, s.execution, s.result""",
     ),
     Question(
-        "ops_of_a_line",
-        "Which ops come from a line?",
-        "The ops of a line of the program, with their operands.",
-        RUN | {"line": "line of the program, from 1"},
-        CHOSEN
-        + """\
-select o.run, o.line, o.op, o.name as op_name, o.site, o.statement, o.operands, o.attrs,
-  o.stream, o.bytes, o.flops, o.file
-from ops o
-where o.run = (select id from chosen) and (:line = '' or o.line = cast(:line as integer))
-order by o.line, o.op
-limit 500""",
-    ),
-    Question(
         "what_is_dead",
         "Which activations are dead?",
         "Tensors by their share of zeros, at the last step with statistics.",
@@ -302,4 +243,16 @@ where s.run = (select id from chosen) and s.count > 0
 order by share desc, s.op
 limit 100""",
     ),
+)
+
+RUNS = TablePage(
+    "How did the runs go?", "The runs, latest first: status, duration, settings.", "runs?"
+)
+OF_A_RUN = (
+    TablePage(
+        "When does memory peak?",
+        "Ops by the memory of all temporary tensors while they run.",
+        "ops?_col=line&_col=name&_col=live_bytes&_col=statement&_sort_desc=live_bytes&",
+    ),
+    TablePage("Which tensors are large?", "Results of ops by size.", "results?_sort_desc=nbytes&"),
 )

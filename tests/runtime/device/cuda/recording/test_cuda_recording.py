@@ -28,7 +28,7 @@ from opstep.runtime.recording import (
     Wait,
 )
 from opstep.runtime.statistics import WORDS
-from opstep.trace.arguments import launched
+from opstep.trace.packets import launched
 
 # --- records --------------------------------------------------------------------------------------
 
