@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.expressions.errors import ExpressionError, located
+from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.registry import FUNCTIONS, Deferred, Function
 from opstep.runtime.expressions.tree import (
     AtRank,
@@ -73,10 +73,9 @@ def argument(found: Function, p: inspect.Parameter, tree: Tree, compiled) -> Cod
     convert = _CONVERTERS[kind]
 
     def run(env: Evaluation) -> Any:
-        try:
-            return convert(env, code(env), p.name)
-        except ExpressionError as error:
-            raise located(error, tree.at) from None
+        value = code(env)
+        env.at = tree
+        return convert(env, value, p.name)
 
     return run
 

@@ -261,16 +261,8 @@ def prev(env: Evaluation, x: Deferred, steps: Integer = 1) -> Any:
 
 
 def _before(env: Evaluation, x: Any, steps: int) -> tuple[Any, bool]:
-    here = env.scope
-    there = here.relative(-steps) if steps else here
-    if there is None:
-        return None, False
-    env.charge(0)
-    env.scope = there
-    try:
-        return x(env), True
-    finally:
-        env.scope = here
+    there = env.scope.relative(-steps) if steps else env.scope
+    return (None, False) if there is None else (env.within(there, x), True)
 
 
 @function(TIME)
@@ -278,7 +270,7 @@ def changed(env: Evaluation, x: Deferred) -> Any:
     """Whether any bit of x has changed since the previous step or iteration; false in the first,
     and if x had no value then.
     """
-    now = x(env)
+    now = env.within(env.scope, x)
     try:
         before, there = _before(env, x, 1)
     except NoTensor:
@@ -303,17 +295,12 @@ def was(env: Evaluation, x: Deferred, changes: Integer = 1) -> Any:
     """
     if changes < 0:
         raise ExpressionError("changes are counted back, from 0", hint="write was(x, 3)")
-    here = env.scope
-    there = here.changed(changes) if changes else here
-    env.charge(0)
-    env.scope = there
+    there = env.scope.changed(changes) if changes else env.scope
     try:
-        return x(env)
+        return env.within(there, x)
     except NoTensor as error:
         hint = "it did not change so often, or that is forgotten"
         raise ExpressionError("there is no such version", error.column, hint) from None
-    finally:
-        env.scope = here
 
 
 @function(TIME)
