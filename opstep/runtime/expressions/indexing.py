@@ -12,7 +12,6 @@ from opstep.runtime.expressions.arguments import as_mask
 from opstep.runtime.expressions.errors import LIMITS, ExpressionError, located
 from opstep.runtime.expressions.tree import Index, Number, Rest, Slice, Tree, Unary
 from opstep.runtime.expressions.values import (
-    FREE,
     Evaluation,
     ValueTable,
     as_integer,
@@ -92,8 +91,7 @@ def check_index(env: Evaluation, shape: tuple, itemsize: int, index: tuple) -> t
     count = prod(parts) * prod(shape[axis:])
     if picked:
         count *= prod(np.broadcast_shapes(*picked))
-    if count > FREE:
-        env.charge(count * itemsize)
+    env.charge_elements(count, itemsize)
     return index
 
 

@@ -18,7 +18,6 @@ from opstep.runtime.expressions.registry import (
 )
 from opstep.runtime.expressions.text import bars, index_text, rounded_text, tensor_text
 from opstep.runtime.expressions.values import (
-    FREE,
     Evaluation,
     ValueTable,
     array_statistics,
@@ -283,8 +282,7 @@ def changed(env: Evaluation, x: Deferred) -> Any:
     if type_of(now) != type_of(before):
         return True
     size: Any = type_of(now).size
-    if size > FREE:
-        env.charge(size * 2)
+    env.charge_elements(size, 2)
     return not _same(np.asarray(elements(env, now)), np.asarray(elements(env, before)))
 
 

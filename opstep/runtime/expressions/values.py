@@ -82,6 +82,11 @@ class Evaluation:
         if monotonic() > self.deadline:
             raise ExpressionError(f"not done after {self.limits.seconds:g} seconds")
 
+    def charge_elements(self, count: int, nbytes: int) -> None:
+        """So many elements of so many bytes are about to be computed; a few are not counted."""
+        if count > FREE:
+            self.charge(count * nbytes)
+
     def within(self, scope: Any, code: Callable[[Evaluation], Any]) -> Any:
         """What an expression is in another scope."""
         here, at = self.scope, self.at
@@ -154,8 +159,7 @@ def converted(env: Evaluation, array: Any, to: Any) -> Any:
     target = np.dtype(to)
     if array.dtype == target:
         return array
-    if array.size > FREE:
-        env.charge(array.size * target.itemsize)
+    env.charge_elements(array.size, target.itemsize)
     return array.astype(target)
 
 
@@ -176,8 +180,7 @@ def combined(env: Evaluation, a: Any, b: Any, factor: int = 1) -> tuple[Any, Any
     if plain_a:
         b, a = combined(env, b, a, factor)
         return a, b
-    if a.size > FREE:
-        env.charge(a.size * 8 * factor)
+    env.charge_elements(a.size, 8 * factor)
     return a, like(a, b)
 
 
@@ -206,8 +209,7 @@ def bound(env: Evaluation, a: Any, b: Any, factor: int = 1) -> None:
     except ValueError:
         raise ExpressionError(f"{type_of(a)} and {type_of(b)} do not broadcast") from None
     size = prod(shape)
-    if size > FREE:
-        env.charge(size * max(a.dtype.itemsize, b.dtype.itemsize) * factor)
+    env.charge_elements(size, max(a.dtype.itemsize, b.dtype.itemsize) * factor)
 
 
 def unwrap_scalar(value: Any) -> Any:
