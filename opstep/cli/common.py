@@ -118,8 +118,8 @@ def traceback_option() -> click.Option:
 
 
 def command(
-    name: str, cls: type[Command] = Command, **kwargs: Any
-) -> Callable[[Callable[..., Any]], Command]:
+    name: str, cls: type[Any] = Command, **kwargs: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Declares the function below as the command `name`; see `Command` for the arguments."""
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     return click.command(name, cls=cls, context_settings=settings, **kwargs)  # pyright: ignore

@@ -203,21 +203,20 @@ def diff_exact(files: tuple[str, ...], options: dict[str, Any]) -> int:
 
 def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, dict[str, Any]]:
     """Programs with their params, the graph of each, and the inputs of the first."""
-    from opstep.cli import inputs as given
+    from opstep.api.sources import choose_graph
+    from opstep.cli.inputs import asked
 
-    programs = [load_program(f, options) for f in files]
-    graphs = [
-        given.choose_graph(p.module, options["graph"], f)
-        for p, f in zip(programs, files, strict=True)
-    ]
-    symbols = given.parse_symbols(options["symbols"])
-    given.check_symbols(graphs[0], symbols)
-    values = given.gather(programs[0], graphs[0], options["inputs"], symbols, options["seed"])
-    for program in programs:
-        program.reseed(options["seed"])
-        if options["params"]:
-            given.load_params(program, options["params"])
-    return programs, graphs, values
+    first = asked(files[0], options)
+    sides = [first]
+    for file in files[1:]:
+        program = load_program(file, options)
+        graph = choose_graph(program.module, options["graph"], file)
+        sides.append(first._replace(program=program, graph=graph))
+    values = first.values()
+    for side in sides:
+        side.program.reseed(options["seed"])
+        side.load_params()
+    return [s.program for s in sides], [s.graph for s in sides], values
 
 
 def compared(files: tuple[str, ...], options: dict[str, Any]) -> Comparison:

@@ -313,10 +313,8 @@ def check_targets(file: str, options: dict[str, Any]) -> None:
         read.append(Path(options["workspace"]))
     for name, suffixes in (("emit", (".opg",)), ("save", (".opg", ".safetensors"))):
         if options[name]:
-            path, what = Path(options[name]), f"--{name} {options[name]}"
-            if path.suffix not in suffixes:
-                raise InputError(f"{what}: write to a {' or '.join(suffixes)} file")
-            check_target(path, what, others)
+            what = f"--{name} {options[name]}"
+            path = check_target(options[name], what, suffixes, others)
             written = [path, path.with_suffix(".safetensors")] if name == "save" else [path]
             for target in written:
                 if any(os.path.realpath(target) == os.path.realpath(one) for one in read):
