@@ -243,6 +243,14 @@ def say(text: str) -> None:
         click.echo(text, err=True)
 
 
+def say_report(text: str, to: Any = None) -> None:
+    """A report of several lines, which may hold names from a file, on standard output."""
+    from opstep.runtime.ir.diagnostics import visible
+
+    for line in text.split("\n"):
+        click.echo(visible(line), file=to)
+
+
 def amount(count: int, noun: str) -> str:
     """``1 error``, ``2 errors``"""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

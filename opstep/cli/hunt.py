@@ -21,6 +21,7 @@ from opstep.cli.common import (
     json_option,
     option,
     say,
+    say_report,
     watch_compiler,
 )
 from opstep.cli.hunt_ranks import show_of_all, together
@@ -236,10 +237,8 @@ def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
         emit_json({"file": file} | record(found))
         return
     from opstep.hunting.report import FINDINGS, report
-    from opstep.runtime.ir.diagnostics import visible
 
-    for line in report(found, in_switches).split("\n"):
-        click.echo(visible(line))
+    say_report(report(found, in_switches))
     if len(found.findings) > FINDINGS:
         say("add --json to get all of them")
     if found.findings and not options["breaks"]:

@@ -169,7 +169,12 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
     recording = recorded(program, graph.name.text, values, options)
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
-            result = executed(program, graph.name.text, values, options, recording, on_step)
+            result = continued(
+                program, options, on_step,
+                lambda settings, count: program.run(
+                    graph.name.text, values, **vars(settings), recording=recording, on_step=count
+                ),
+            )  # fmt: skip
         reports = recording.close() if recording else []
         params = program.params.whole(program.params) if saves else {}
         given.save(targets, result, (saved, params) if saved else None)
@@ -223,18 +228,6 @@ def write_findings(
         load_params(program, options["params"])
     found = hunt(program, graph, values, **vars(RunSettings.of(options)))
     Path(os.environ[FINDINGS]).write_text(json_text({"file": file} | findings_record(found)))
-
-
-def executed(
-    program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any],
-    recording: Recording | None, on_step: Any,
-) -> Result:  # fmt: skip
-    """The run, see `continued`."""
-
-    def go(settings: RunSettings, count: Callable[[], None]) -> Result:
-        return program.run(graph, values, **vars(settings), recording=recording, on_step=count)
-
-    return continued(program, options, on_step, go)
 
 
 def continued(

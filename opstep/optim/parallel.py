@@ -23,7 +23,6 @@ from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return, Sta
 from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType
-from opstep.runtime.ir.values import MOST_DIMS
 
 BUCKET = 25 << 20  # bytes of gradients that go together; as in PyTorch
 _FIRST = 1 << 20  # of the first: so it is soon under way
@@ -94,6 +93,14 @@ class _Value(NamedTuple):
     def size(self) -> int:
         shape: tuple[int, ...] = self.type.shape  # pyright: ignore[reportAssignmentType]
         return prod(shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
 
 
 def together(
@@ -278,28 +285,9 @@ class _Writing:
         self, values: Collection[_Value], call: str, told: str, new: dict[str, str]
     ) -> None:
         """Puts what `call` gives for values, in buckets of one type, in their place."""
-        dtypes: dict[DType, list[_Value]] = {}
-        for value in sorted(values, key=lambda v: v.place):
-            dtypes.setdefault(value.type.dtype, []).append(value)
-        for some in dtypes.values():
-            for bucket in self._buckets(some):
-                new |= self._called(bucket, call, told)
-
-    def _buckets(self, values: Sequence[_Value]) -> Iterator[list[_Value]]:
-        bucket: list[_Value] = []
-        held, limit = 0, min(_FIRST, self.bucket)
-        for value in values:
-            nbytes = value.size * value.type.dtype.itemsize
-            if nbytes >= min(_ALONE, self.bucket):
-                yield [value]
-                continue
-            bucket.append(value)
-            held += nbytes
-            if held >= limit or len(bucket) == MOST_DIMS:  # more are no list of `split`'s sizes
-                yield bucket
-                bucket, held, limit = [], 0, self.bucket
-        if bucket:
-            yield bucket
+        values = sorted(values, key=lambda v: v.place)
+        for bucket in buckets(values, self.bucket, _FIRST, min(_ALONE, self.bucket)):
+            new |= self._called(bucket, call, told)
 
     def _called(self, bucket: Sequence[_Value], call: str, told: str) -> dict[str, str]:
         place = max(v.place for v in bucket)

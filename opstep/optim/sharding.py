@@ -9,8 +9,8 @@ such axis stays whole.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from math import prod
-from typing import NamedTuple
+from math import inf, prod
+from typing import NamedTuple, Protocol, TypeVar
 
 from opstep.optim.optimizers import Optimizer
 from opstep.optim.writing import Body, lines, statements, type_of
@@ -19,7 +19,7 @@ from opstep.runtime.ir.graph import Apply, Declaration, Name, Sharding
 from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.shards import Shard
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.values import MOST_DIMS
 
 
@@ -85,6 +85,15 @@ class Part(NamedTuple):
         """Elements of a part."""
         before, _, rest = self.blocks
         return before * rest
+
+    @property
+    def dtype(self) -> DType:
+        return self.shard.whole.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole."""
+        return self.size * self.shard.group.size * self.dtype.itemsize
 
 
 def _reshaped(body: Body, stem: str, x: str, *dims: int) -> str:
@@ -160,18 +169,35 @@ def gathered(body: Body, parts: Sequence[Part]) -> list[str]:
     return wholes
 
 
-def buckets(parts: Sequence[Part], limit: int, first: int) -> Iterator[list[Part]]:
-    """Tensors of one element type that go together, until they have so many bytes, or are as many
-    as a list of dims may have.
+class Bucketed(Protocol):
+    """What a bucket is filled with."""
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+B = TypeVar("B", bound=Bucketed)
+
+
+def buckets(tensors: Sequence[B], limit: int, first: int, alone: float = inf) -> Iterator[list[B]]:
+    """Tensors of one element type that go together, until they have so many bytes (`first`: in the
+    first bucket of a type), or are as many as a list of dims may have. One of `alone` bytes, or
+    more, has a bucket of its own.
     """
-    for dtype in dict.fromkeys(p.shard.whole.dtype for p in parts):
-        bucket: list[Part] = []
-        most = min(first, limit)
-        for p in (p for p in parts if p.shard.whole.dtype is dtype):
-            bucket.append(p)
-            nbytes = sum(p.size * p.shard.group.size for p in bucket) * dtype.itemsize
-            if nbytes >= most or len(bucket) == MOST_DIMS:
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
+        bucket: list[B] = []
+        held, most = 0, min(first, limit)
+        for tensor in (t for t in tensors if t.dtype is dtype):
+            if tensor.nbytes >= alone:
+                yield [tensor]
+                continue
+            bucket.append(tensor)
+            held += tensor.nbytes
+            if held >= most or len(bucket) == MOST_DIMS:  # more are no list of `split`'s sizes
                 yield bucket
-                bucket, most = [], limit
+                bucket, held, most = [], 0, limit
         if bucket:
             yield bucket

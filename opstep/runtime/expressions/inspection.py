@@ -28,6 +28,7 @@ from opstep.runtime.expressions.values import (
     type_of,
 )
 from opstep.runtime.statistics import BINS, LOWEST
+from opstep.runtime.ulps import bits, ulps
 
 INSPECTION = "looking at tensors"
 TIME = "other steps, runs and files"
@@ -143,9 +144,7 @@ def same(env: Evaluation, a: Elements, b: Elements) -> Any:
 def _same(a: Any, b: Any) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    width = f"u{a.dtype.itemsize}"
-    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    return bool(np.array_equal(a.view(width), b.view(width)))
+    return bool(np.array_equal(bits(a), bits(b)))
 
 
 @function(INSPECTION)
@@ -231,18 +230,9 @@ def _ulps(x: np.ndarray, y: np.ndarray) -> Any:
     """How many floats of the type lie between; None for what has no such steps."""
     if x.dtype != y.dtype or x.dtype.kind not in "fV":
         return None
-    bits = x.dtype.itemsize * 8
-    sign = np.uint64(1 << (bits - 1))
-
-    def ordered(v: np.ndarray) -> np.ndarray:
-        raw = np.ascontiguousarray(v).view(f"u{x.dtype.itemsize}").astype(np.uint64)
-        magnitude = raw & (sign - np.uint64(1))
-        return np.where(raw & sign, sign - magnitude, sign + magnitude)
-
-    a, b = ordered(x), ordered(y)
-    gap = np.maximum(a, b) - np.minimum(a, b)
     odd = np.isnan(x.astype(np.float64)) | np.isnan(y.astype(np.float64))
-    return np.minimum(np.where(odd, 0, gap), np.uint64(2**63 - 1)).astype(np.int64)
+    gap = np.where(odd, 0, ulps(x, y))
+    return np.minimum(gap, np.uint64(2**63 - 1)).astype(np.int64)
 
 
 # --- other steps, runs and files ---

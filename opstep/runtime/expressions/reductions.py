@@ -67,10 +67,6 @@ def _not_empty(array: Any, axis: Axis) -> Any:
 @function(REDUCTIONS)
 def sum_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     """Sum, in f64, or in i64 for integers and bools."""
-    return _sum(env, x, axis)
-
-
-def _sum(env: Evaluation, x: Any, axis: Axis) -> Any:
     s = _device_statistics(x, axis)
     if s is not None and x.type.dtype.is_float:
         odd = _odd(s)
