@@ -15,7 +15,7 @@ from opstep.cli.common import (
     UNRECORDED,
     amount,
     console,
-    emit_json,
+    present,
     say,
     watch_compiler,
 )
@@ -53,10 +53,7 @@ def show_found(
     found: ModelComparison, options: dict[str, Any], recording: Recording | None = None
 ) -> int:
     """Shows what came of it, and where it was recorded. The exit code."""
-    if options["as_json"]:
-        emit_json(record(found))
-    else:
-        show(found)
+    present(found, record, show, options["as_json"])
     if recording and kept(recording, found):
         return UNRECORDED
     return OK if found.same else PROGRAM

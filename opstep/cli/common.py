@@ -172,6 +172,16 @@ def emit_json(value: Any) -> None:
     click.echo(json_text(value))
 
 
+def present(
+    found: Any, record: Callable[[Any], Any], show: Callable[[Any], None], as_json: bool
+) -> None:
+    """What a command found, as JSON or for people."""
+    if as_json:
+        emit_json(record(found))
+    else:
+        show(found)
+
+
 def json_text(value: Any) -> str:
     """The same as a text."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=False)

@@ -13,10 +13,10 @@ from opstep.cli.common import (
     amount,
     command,
     console,
-    emit_json,
     ended_in_order,
     json_option,
     option,
+    present,
     watch_compiler,
 )
 from opstep.cli.options import (
@@ -151,10 +151,7 @@ def diff(files: tuple[str, ...], **options: Any) -> int:
         return diff_exact(files, options)
     with watch_compiler():
         found = compared(files, options)
-    if options["as_json"]:
-        emit_json(record(found))
-    else:
-        show(found)
+    present(found, record, show, options["as_json"])
     return OK if found.same else PROGRAM
 
 
@@ -169,10 +166,7 @@ def diff_runs(keys: tuple[str, ...], options: dict[str, Any]) -> int:
         raise InputError("--rtol is at most 1 where runs of a workspace are compared")
     with shown.workspace(options["workspace"]) as ws:
         found = ws.compare(*keys, options["rtol"])
-    if options["as_json"]:
-        emit_json(compare.record(found))
-    else:
-        compare.show(found)
+    present(found, compare.record, compare.show, options["as_json"])
     return OK if found.same else PROGRAM
 
 
@@ -194,10 +188,7 @@ def diff_exact(files: tuple[str, ...], options: dict[str, Any]) -> int:
             program, graph.name.text, values, device=how.device, threads=how.threads,
             kernels=how.kernels, steps=options["steps"], tolerance=options["rtol"] or None,
         )  # fmt: skip
-    if options["as_json"]:
-        emit_json(shown.record(found))
-    else:
-        shown.show(found)
+    present(found, shown.record, shown.show, options["as_json"])
     return OK if found.fine else PROGRAM
 
 
