@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
     program: Program
     graph: Graph
-    symbols: Mapping[str, int | DType]
+    symbols: dict[str, int | DType]
     options: Mapping[str, Any]
 
     def values(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opstep.training.tensorboard import TensorBoard
 
 
-def _kept(value: str | int) -> int | None:
+def _kept(value: Any) -> int | None:
     """``5``, or ``all``: None."""
     return None if value == "all" else click.IntRange(1).convert(value, None, None)
 

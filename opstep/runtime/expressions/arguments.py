@@ -82,9 +82,7 @@ def argument(found: Function, p: inspect.Parameter, tree: Tree, compiled) -> Cod
 
 def as_mask(tree: Tree) -> Tree:
     """Predicates as what says the same of each element: ``where(nan(x) and not inf(y))``."""
-    if isinstance(tree, Unary) and tree.sign == "not":
-        return tree._replace(operand=as_mask(tree.operand))
-    if isinstance(tree, AtStep | AtRank):
+    if isinstance(tree, AtStep | AtRank) or (isinstance(tree, Unary) and tree.sign == "not"):
         return tree._replace(operand=as_mask(tree.operand))
     if isinstance(tree, Binary) and tree.sign in ("and", "or"):
         return tree._replace(left=as_mask(tree.left), right=as_mask(tree.right))
