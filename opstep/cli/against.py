@@ -15,7 +15,7 @@ from opstep.cli.common import (
     UNRECORDED,
     amount,
     console,
-    emit_json,
+    present,
     say,
     watch_compiler,
 )
@@ -23,6 +23,11 @@ from opstep.cli.options import import_modules, library_of
 from opstep.differing.models import EXPORT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from opstep.api.program import Program
     from opstep.differing.errors import Error
     from opstep.differing.models import ModelComparison, OpDifference, OutputErrors, Own
     from opstep.trace.recording import Recording
@@ -41,18 +46,46 @@ def diff_torch(files: tuple[str, ...], options: dict[str, Any]) -> int:
     recording = None if path is None else Recording(workspace=path)
     with recording or nullcontext(), watch_compiler():
         found = run(recording=recording)
-    if options["as_json"]:
-        emit_json(record(found))
-    else:
-        show(found)
+    return show_found(found, options, recording)
+
+
+def show_found(
+    found: ModelComparison, options: dict[str, Any], recording: Recording | None = None
+) -> int:
+    """Shows what came of it, and where it was recorded. The exit code."""
+    present(found, record, show, options["as_json"])
     if recording and kept(recording, found):
         return UNRECORDED
     return OK if found.same else PROGRAM
 
 
+def inputs_of(
+    program: Program, options: dict[str, Any], examples: Mapping[str, np.ndarray],
+    otherwise: Sequence[str] = (),
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The inputs of a model: as they were given, else its examples. `otherwise`: what is given
+    where there are neither.
+    """
+    from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
+
+    graph, words = program.graph("main"), options["inputs"]
+    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
+    named = parse_inputs(words, types) if words else {}
+    at_hand = {n: a for n, a in examples.items() if n not in named}
+    symbols = parse_symbols(options["symbols"])
+    check_symbols(graph, symbols)
+    words = words or ([] if at_hand else otherwise)
+    return gather(program, graph, words, symbols, options["seed"], at_hand)
+
+
+def unfit(options: dict[str, Any], *names: str) -> list[str]:
+    """Those of these options, and of ``--steps``, that were given."""
+    given = [name for name in names if options[name] not in (None, 0.0)]
+    return given + ["steps"] * (options["steps"] != 1)
+
+
 def prepared(files: tuple[str, ...], options: dict[str, Any]) -> Callable[..., ModelComparison]:
     """The comparison, of what is given."""
-    from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
     from opstep.differing.comparison import settings
     from opstep.frontends.torch.importing import check_installed, translated
 
@@ -64,14 +97,7 @@ def prepared(files: tuple[str, ...], options: dict[str, Any]) -> Callable[..., M
     comparing.check_reference(against)
     import_modules(options["imports"])
     model = translated(file, fallback=library_of(options) is not None)
-    graph = model.program.graph("main")
-    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
-    given = parse_inputs(options["inputs"], types)
-    at_hand = {n: a for n, a in model.program.example.items() if n not in given}
-    symbols = parse_symbols(options["symbols"])
-    check_symbols(graph, symbols)
-    words = options["inputs"]
-    inputs = gather(model.program, graph, words, symbols, options["seed"], at_hand)
+    inputs = inputs_of(model.program, options, model.program.example)
     return partial(
         comparing.compare, model, against, options["dtype"], inputs, settings(options["a"]),
         options["rtol"] or None, options["memory"] << 20,
@@ -108,10 +134,7 @@ def _model_file(files: tuple[str, ...], options: dict[str, Any]) -> str:
             "--against and --dtype take one PyTorch model",
             hint="save it: torch.export.save(torch.export.export(model, args), 'model.pt2')",
         )
-    given = [name for name in UNFIT if options[name] not in (None, 0.0)]
-    if options["steps"] != 1:
-        given.append("steps")
-    if given:
+    if given := unfit(options, *UNFIT):
         raise InputError(f"--{given[0]} does not fit --against")
     return file
 

@@ -5,16 +5,10 @@ model that it was exported from.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from opstep.cli.against import UNFIT, kept, record, show
-from opstep.cli.common import OK, PROGRAM, UNRECORDED, emit_json, watch_compiler
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from opstep.differing.models import ModelComparison
-    from opstep.frontends.onnx.opened import Opened
+from opstep.cli.against import UNFIT, inputs_of, show_found, unfit
+from opstep.cli.common import watch_compiler
 
 AGAINST = "onnxruntime"
 
@@ -32,9 +26,7 @@ def diff_onnx(files: tuple[str, ...], options: dict[str, Any]) -> int:
     against = options["against"]
     if more or not file.lower().endswith(".onnx"):
         raise InputError(f"--against {against} takes one ONNX model")
-    given = [n for n in (*UNFIT, "dtype") if options[n] not in (None, 0.0)]
-    if options["steps"] != 1:
-        given.append("steps")
+    given = unfit(options, *UNFIT, "dtype")
     if against != AGAINST and options["workspace"] is not None:
         given.append("workspace")
     if given:
@@ -48,15 +40,14 @@ def _diff_runtime(file: str, options: dict[str, Any]) -> int:
     from opstep.trace.recording import Recording
 
     model = Compared(file)
-    inputs = _inputs(model, options)
+    inputs = inputs_of(model.program, options, {}, ["random"])
     path = options["workspace"]
     recording = None if path is None else Recording(workspace=path)
     with recording or nullcontext(), watch_compiler():
         found = model.compare(
             inputs, settings(options["a"]), options["rtol"] or None, recording=recording
         )
-    code = _shown(found, options)
-    return UNRECORDED if recording and kept(recording, found) else code
+    return show_found(found, options, recording)
 
 
 def _diff_exported(file: str, options: dict[str, Any]) -> int:
@@ -75,14 +66,14 @@ def _diff_exported(file: str, options: dict[str, Any]) -> int:
     if name:
         from opstep.frontends.scripts.named import named
 
-        inputs = _inputs(opened, options)
+        inputs = inputs_of(opened.program, options, {}, ["random"])
         found = opened.traced(opened.module(named(path, name), options["against"]), inputs)
     else:
         found = opened.traced(path, {})
-        inputs = _inputs(opened, options, opened.examples(found))
+        inputs = inputs_of(opened.program, options, opened.examples(found), ["random"])
     with watch_compiler():
         compared = opened.compare(found, inputs, settings(options["a"]), options["rtol"] or None)
-    return _shown(compared, options)
+    return show_found(compared, options)
 
 
 def _model(against: str) -> tuple[str, str]:
@@ -98,27 +89,3 @@ def _model(against: str) -> tuple[str, str]:
     if against.endswith(".py"):
         hint = f"name the model in it: --against {against}:NAME"
     raise InputError(f"an ONNX model cannot be compared with {against!r}", hint=hint)
-
-
-def _inputs(
-    model: Opened, options: dict[str, Any], examples: dict[str, np.ndarray] | None = None
-) -> dict[str, np.ndarray]:
-    """As they were given; others are examples, or random."""
-    from opstep.api.sources import check_symbols, gather, parse_inputs, parse_symbols
-
-    graph = model.program.graph("main")
-    symbols = parse_symbols(options["symbols"])
-    check_symbols(graph, symbols)
-    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
-    named = parse_inputs(options["inputs"], types) if options["inputs"] else {}
-    at_hand = {n: a for n, a in (examples or {}).items() if n not in named}
-    words = options["inputs"] or ([] if at_hand else ["random"])
-    return gather(model.program, graph, words, symbols, options["seed"], at_hand)
-
-
-def _shown(found: ModelComparison, options: dict[str, Any]) -> int:
-    if options["as_json"]:
-        emit_json(record(found))
-    else:
-        show(found)
-    return OK if found.same else PROGRAM

@@ -24,7 +24,6 @@ from opstep.cli.options import (
     KERNELS,
     fallback_option,
     import_option,
-    load_program,
     program_options,
     setting_option,
     setting_options,
@@ -76,7 +75,6 @@ def bench(file: str, **options: Any) -> int:
     op whose operands are cached can exceed 100 %.
     """
     from opstep.cli import inputs as given
-    from opstep.cli.run import check_kernels
     from opstep.trace import bench as timing
 
     check_computes(options["device"], "timed")
@@ -85,15 +83,11 @@ def bench(file: str, **options: Any) -> int:
         from opstep.trace import roofline
 
         roofline.check(target)
-        given.check_target(target, f"--roofline {target}", [])
-    program = load_program(file, options)
-    graph = given.choose_graph(program.module, options["graph"], file)
-    symbols = given.parse_symbols(options["symbols"])
-    given.check_symbols(graph, symbols)
-    check_kernels(options)
-    values = given.gather(program, graph, options["inputs"], symbols, 0)
-    if options["params"]:
-        given.load_params(program, options["params"])
+        given.check_target(str(target), f"--roofline {target}", roofline.FORMATS)
+    asked = given.asked(file, options)
+    program, graph = asked.program, asked.graph
+    values = asked.values()
+    asked.load_params()
     how = {k: options[k] for k in ("device", "threads", "kernels", "autotune")}
     name = graph.name.text
     with watch_compiler():

@@ -118,8 +118,8 @@ def traceback_option() -> click.Option:
 
 
 def command(
-    name: str, cls: type[Command] = Command, **kwargs: Any
-) -> Callable[[Callable[..., Any]], Command]:
+    name: str, cls: type[Any] = Command, **kwargs: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Declares the function below as the command `name`; see `Command` for the arguments."""
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     return click.command(name, cls=cls, context_settings=settings, **kwargs)  # pyright: ignore
@@ -170,6 +170,16 @@ json_option = option("--json", "Print JSON.", to="as_json")
 def emit_json(value: Any) -> None:
     """Writes JSON to standard output; floats that JSON has no word for become strings."""
     click.echo(json_text(value))
+
+
+def present(
+    found: Any, record: Callable[[Any], Any], show: Callable[[Any], None], as_json: bool
+) -> None:
+    """What a command found, as JSON or for people."""
+    if as_json:
+        emit_json(record(found))
+    else:
+        show(found)
 
 
 def json_text(value: Any) -> str:
@@ -241,6 +251,14 @@ def say(text: str) -> None:
     """One message on standard error. Work goes on where that cannot be written."""
     with suppress(OSError):
         click.echo(text, err=True)
+
+
+def say_report(text: str, to: Any = None) -> None:
+    """A report of several lines, which may hold names from a file, on standard output."""
+    from opstep.runtime.ir.diagnostics import visible
+
+    for line in text.split("\n"):
+        click.echo(visible(line), file=to)
 
 
 def amount(count: int, noun: str) -> str:

@@ -45,7 +45,7 @@ def demo(as_json: bool) -> int | None:
     kernels, which takes a few seconds; later runs use the cache.
     """
     from opstep.api.program import load
-    from opstep.cli.inputs import load_params
+    from opstep.api.sources import load_params
     from opstep.runtime import arrays
 
     folder = data_folder()

@@ -13,10 +13,10 @@ from opstep.cli.common import (
     amount,
     command,
     console,
-    emit_json,
     ended_in_order,
     json_option,
     option,
+    present,
     watch_compiler,
 )
 from opstep.cli.options import (
@@ -151,10 +151,7 @@ def diff(files: tuple[str, ...], **options: Any) -> int:
         return diff_exact(files, options)
     with watch_compiler():
         found = compared(files, options)
-    if options["as_json"]:
-        emit_json(record(found))
-    else:
-        show(found)
+    present(found, record, show, options["as_json"])
     return OK if found.same else PROGRAM
 
 
@@ -169,10 +166,7 @@ def diff_runs(keys: tuple[str, ...], options: dict[str, Any]) -> int:
         raise InputError("--rtol is at most 1 where runs of a workspace are compared")
     with shown.workspace(options["workspace"]) as ws:
         found = ws.compare(*keys, options["rtol"])
-    if options["as_json"]:
-        emit_json(compare.record(found))
-    else:
-        compare.show(found)
+    present(found, compare.record, compare.show, options["as_json"])
     return OK if found.same else PROGRAM
 
 
@@ -194,30 +188,26 @@ def diff_exact(files: tuple[str, ...], options: dict[str, Any]) -> int:
             program, graph.name.text, values, device=how.device, threads=how.threads,
             kernels=how.kernels, steps=options["steps"], tolerance=options["rtol"] or None,
         )  # fmt: skip
-    if options["as_json"]:
-        emit_json(shown.record(found))
-    else:
-        shown.show(found)
+    present(found, shown.record, shown.show, options["as_json"])
     return OK if found.fine else PROGRAM
 
 
 def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, dict[str, Any]]:
     """Programs with their params, the graph of each, and the inputs of the first."""
-    from opstep.cli import inputs as given
+    from opstep.api.sources import choose_graph
+    from opstep.cli.inputs import asked
 
-    programs = [load_program(f, options) for f in files]
-    graphs = [
-        given.choose_graph(p.module, options["graph"], f)
-        for p, f in zip(programs, files, strict=True)
-    ]
-    symbols = given.parse_symbols(options["symbols"])
-    given.check_symbols(graphs[0], symbols)
-    values = given.gather(programs[0], graphs[0], options["inputs"], symbols, options["seed"])
-    for program in programs:
-        program.reseed(options["seed"])
-        if options["params"]:
-            given.load_params(program, options["params"])
-    return programs, graphs, values
+    first = asked(files[0], options)
+    sides = [first]
+    for file in files[1:]:
+        program = load_program(file, options)
+        graph = choose_graph(program.module, options["graph"], file)
+        sides.append(first._replace(program=program, graph=graph))
+    values = first.values()
+    for side in sides:
+        side.program.reseed(options["seed"])
+        side.load_params()
+    return [s.program for s in sides], [s.graph for s in sides], values
 
 
 def compared(files: tuple[str, ...], options: dict[str, Any]) -> Comparison:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from opstep.cli.common import FOUND, OK, emit_json, grouped, in_switches, option
+from opstep.cli.common import FOUND, OK, emit_json, grouped, in_switches, option, say_report
 from opstep.cli.hunt_ranks import found_by_all
 
 if TYPE_CHECKING:
@@ -45,7 +43,6 @@ def show_diverged(
     from opstep.hunting.records import record
     from opstep.hunting.report import report
     from opstep.hunting.stepwise import Diverged
-    from opstep.runtime.ir.diagnostics import visible
 
     _add_findings(error, trainer)
     if transport is not None:
@@ -60,8 +57,7 @@ def show_diverged(
     if as_json:
         emit_json(told | more)
         return FOUND
-    for line in text.split("\n"):
-        click.echo(visible(line))
+    say_report(text)
     return FOUND
 
 

@@ -107,17 +107,22 @@ def packages() -> Finding:
     from opstep.version import __version__
 
     names = ("numpy", "numba", "llvmlite", "ml_dtypes", "safetensors", "sqlite-utils", "perfetto")
-    found, missing = [f"opstep {__version__}"], []
+    found, missing = versions_of(names)
+    if missing:
+        advice = f"pip install {' '.join(missing)}"
+        return Finding("packages", "missing", f"no {', '.join(missing)}", advice)
+    return Finding("packages", "ok", ", ".join([f"opstep {__version__}", *found]))
+
+
+def versions_of(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Packages with their versions, and those that are missing."""
+    found, missing = [], []
     for name in names:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    if missing:
-        return Finding(
-            "packages", "missing", f"no {', '.join(missing)}", f"pip install {' '.join(missing)}"
-        )
-    return Finding("packages", "ok", ", ".join(found))
+    return found, missing
 
 
 def compiler() -> Finding:
@@ -171,13 +176,7 @@ def gpu() -> Finding:
 
 def cuda_compiler() -> Finding:
     """What compiles kernels for GPUs; it needs none to be there."""
-    names = ("numba-cuda", "cuda-core", "cuda-bindings")
-    found, missing = [], []
-    for name in names:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            missing.append(name)
+    found, missing = versions_of(("numba-cuda", "cuda-core", "cuda-bindings"))
     if missing:
         advice = "pip install 'opstep[cuda]'"
         return Finding("CUDA packages", "optional", f"no {', '.join(missing)}", advice)

@@ -21,6 +21,7 @@ from opstep.cli.common import (
     json_option,
     option,
     say,
+    say_report,
     watch_compiler,
 )
 from opstep.cli.hunt_ranks import show_of_all, together
@@ -29,7 +30,6 @@ from opstep.cli.options import (
     POLICY,
     gpu_options,
     import_option,
-    load_program,
     program_options,
     ranks_options,
     recording_options,
@@ -164,25 +164,17 @@ def hunt(file: str, **options: Any) -> int:
 
 def hunt_here(file: str, options: dict[str, Any], transport: GlooTransport | None) -> int:
     """The hunt of this process, which may be one of several ranks."""
-    from opstep.api import sources
     from opstep.cli import inputs as given
     from opstep.cli.recording import show_recording
-    from opstep.cli.run import check_kernels, progress, recorded
+    from opstep.cli.run import progress, recorded
 
-    program = load_program(file, options)
-    graph = sources.choose_graph(program.module, options["graph"], file).name.text
-    symbols = sources.parse_symbols(options["symbols"])
-    sources.check_symbols(program.graph(graph), symbols)
-    check_kernels(options)
-    batches = given.batches(program.graph(graph), options["data"], options["inputs"])
-    first = {name: array[0] for name, array in batches.items()}
-    values = given.gather(
-        program, program.graph(graph), options["inputs"], symbols, options["seed"], first
-    )
+    asked = given.asked(file, options)
+    program, graph = asked.program, asked.graph.name.text
+    batches = given.batches(asked.graph, options["data"], options["inputs"])
+    values = asked.values({name: array[0] for name, array in batches.items()})
     steps = max((len(array) for array in batches.values()), default=1)
     options["steps"] = options["steps"] or steps
-    if options["params"]:
-        sources.load_params(program, options["params"])
+    asked.load_params()
     any_of_us = None
     if transport is not None:
         any_of_us = together(transport, program, graph, values, options["device"])
@@ -245,10 +237,8 @@ def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
         emit_json({"file": file} | record(found))
         return
     from opstep.hunting.report import FINDINGS, report
-    from opstep.runtime.ir.diagnostics import visible
 
-    for line in report(found, in_switches).split("\n"):
-        click.echo(visible(line))
+    say_report(report(found, in_switches))
     if len(found.findings) > FINDINGS:
         say("add --json to get all of them")
     if found.findings and not options["breaks"]:

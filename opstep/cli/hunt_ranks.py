@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
 import numpy as np
 
-from opstep.cli.common import FOUND, OK, emit_json, in_switches
+from opstep.cli.common import FOUND, OK, emit_json, in_switches, say_report
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -72,8 +71,6 @@ def found_by_all(found: Hunt, transport: GlooTransport) -> list[OfRank]:
 
 def show_of_all(file: str, found: Hunt, transport: GlooTransport, as_json: bool) -> int:
     """Rank 0 shows what all have found; the exit code."""
-    from opstep.runtime.ir.diagnostics import visible
-
     every = found_by_all(found, transport)
     if transport.rank:
         return OK
@@ -83,6 +80,5 @@ def show_of_all(file: str, found: Hunt, transport: GlooTransport, as_json: bool)
         emit_json({"file": file, "found": code == FOUND, "ranks": records})
         return code
     lines = [line for one in every for line in one.lines] if code else [every[0].report]
-    for line in lines:
-        click.echo(visible(line))
+    say_report("\n".join(lines))
     return code

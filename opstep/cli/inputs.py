@@ -6,16 +6,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.api import sources
-from opstep.api.sources import (
-    check_symbols,
-    choose_graph,
-    is_generated,
-    load_params,
-    parse_symbols,
-)
+from opstep.api.sources import is_generated
+from opstep.cli.options import check_kernels, load_program
 from opstep.runtime import arrays
 from opstep.runtime.ir.diagnostics import Diagnostic, names_listed
 from opstep.runtime.ir.errors import InputError, UnknownName
@@ -27,28 +22,44 @@ if TYPE_CHECKING:
     from opstep.api.program import Program
     from opstep.runtime.ir.types import DType
 
-__all__ = [
-    "batches",
-    "check_outputs",
-    "check_params_target",
-    "check_symbols",
-    "check_target",
-    "choose_graph",
-    "gather",
-    "load_params",
-    "parse_symbols",
-    "result_names",
-    "save",
-]
+ARRAYS = (".npy", ".npz", ".safetensors")  # files that arrays are written to
 
 
-def gather(
-    program: Program, graph: Graph, words: Sequence[str], symbols: Mapping[str, int | DType],
-    seed: int, at_hand: Mapping[str, np.ndarray] | None = None,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """As `api.sources.gather`; inputs may be columns of tables and folders of images, too."""
-    found = {**table_columns(graph, words), **(at_hand or {})}
-    return sources.gather(program, graph, words, symbols, seed, found)
+class Asked(NamedTuple):
+    """The program, its graph and the sizes that the options of `program_options` name."""
+
+    program: Program
+    graph: Graph
+    symbols: dict[str, int | DType]
+    options: Mapping[str, Any]
+
+    def values(
+        self, at_hand: Mapping[str, np.ndarray] | None = None, rank: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """The inputs, as `api.sources.gather` has them; they may be columns of tables and folders
+        of images, too. `rank`: what ``{rank}`` in them stands for. Raises `InputError`.
+        """
+        words = self.options["inputs"]
+        if rank is not None:
+            words = [word.replace("{rank}", str(rank)) for word in words]
+        found = {**table_columns(self.graph, words), **(at_hand or {})}
+        seed = self.options.get("seed", 0)
+        return sources.gather(self.program, self.graph, words, self.symbols, seed, found)
+
+    def load_params(self) -> None:
+        """Those of ``--params``, where it is given."""
+        if self.options["params"]:
+            sources.load_params(self.program, self.options["params"])
+
+
+def asked(file: str, options: Mapping[str, Any]) -> Asked:
+    """The program of a file, as a command's options have it. Raises `OpstepError`."""
+    program = load_program(file, options)
+    graph = sources.choose_graph(program.module, options["graph"], file)
+    symbols = sources.parse_symbols(options["symbols"])
+    sources.check_symbols(graph, symbols)
+    check_kernels(options)
+    return Asked(program, graph, symbols, options)
 
 
 def table_columns(graph: Graph, words: Sequence[str]) -> dict[str, np.ndarray]:
@@ -111,34 +122,32 @@ def check_outputs(outputs: Sequence[str], names: Iterable[str]) -> list[tuple[st
     targets: list[tuple[str | None, Path]] = []
     for text in outputs:
         name, equals, file = text.partition("=")
-        path = Path(file if equals else name)
+        file = file if equals else name
         if equals and name not in results:
             message = f"--output {text}: the graph returns no {name}"
             raise UnknownName(message, name, results, "it returns")
-        if path.suffix not in (".npy", ".npz", ".safetensors"):
-            raise InputError(f"--output {text}: write to a .npy, .npz or .safetensors file")
+        path = check_target(file, f"--output {text}", ARRAYS, [p for _, p in targets])
         if path.suffix == ".npy" and not equals and len(results) != 1:
             raise InputError(
                 f"--output {text}: an .npy file holds one array, the graph returns {len(results)}",
                 hint=f"write --output {results[0]}={path}, or to an .npz file" if results else "",
             )
-        check_target(path, f"--output {text}", [p for _, p in targets])
         targets.append((name if equals else None, path))
     return targets
 
 
-def check_params_target(file: str, outputs: Sequence[tuple[str | None, Path]]) -> None:
-    """Complains, before anything runs, of a file that params cannot be saved to."""
-    if Path(file).suffix != ".safetensors":
-        raise InputError(f"--save-params {file}: write to a .safetensors file")
-    check_target(Path(file), f"--save-params {file}", [p for _, p in outputs])
-
-
-def check_target(path: Path, what: str, others: Sequence[Path]) -> None:
-    """Complains, before anything runs, of a file that cannot be written, or that is written twice.
-
-    What a long run has computed must not be lost to a slip of the pen.
+def check_target(
+    file: str, what: str, suffixes: Sequence[str], others: Sequence[Path] = ()
+) -> Path:
+    """The path of a file to be written, once it is known that it can be: of one of these kinds, and
+    none of `others`. Raises `InputError`, before anything runs: what a long run has computed must
+    not be lost to a wrong name.
     """
+    path = Path(file)
+    if path.suffix not in suffixes:
+        *first, last = suffixes
+        kinds = f"{', '.join(first)} or {last}" if first else last
+        raise InputError(f"{what}: write to a {kinds} file")
     if not os.path.isdir(path.parent):
         raise InputError(f"{what}: there is no folder {path.parent}")
     if os.path.isdir(path):
@@ -147,6 +156,7 @@ def check_target(path: Path, what: str, others: Sequence[Path]) -> None:
         raise InputError(f"{what}: the folder {path.parent} cannot be written to")
     if any(path.absolute() == p.absolute() for p in others):
         raise InputError(f"{what}: this file is written to already")
+    return path
 
 
 def save(

@@ -7,15 +7,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.api.devices import HOST, canonical, device_names
+from opstep.api.devices import HOST, canonical, device_names, kind_of
 from opstep.api.settings import FIELDS, OPEN
-from opstep.cli.common import Decorator, FloatRange, grouped, option
+from opstep.cli.common import Decorator, FloatRange, grouped, is_explicit, option
 from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.foreign import LIBRARIES
 from opstep.runtime.ir.mesh import MOST_RANKS
@@ -79,18 +79,12 @@ def program_options(**of_inputs: Any) -> Decorator:
     )
 
 
-class _Extent(click.ParamType):
+def _extent(value: str) -> tuple[str, int]:
     """``data=4``, as a pair."""
-
-    name = "extent"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        name, _, text = str(value).partition("=")
-        if not (name.isidentifier() and text.isascii() and text.isdigit() and int(text) > 0):
-            self.fail(f"{value} is not an AXIS=RANKS, such as data=4", param, ctx)
-        return name, int(text)
+    name, _, text = value.partition("=")
+    if not (name.isidentifier() and text.isascii() and text.isdigit() and int(text) > 0):
+        raise click.BadParameter(f"{value} is not an AXIS=RANKS, such as data=4")
+    return name, int(text)
 
 
 # ``--check`` and ``--rank-timeout``: of commands that start ranks.
@@ -121,7 +115,7 @@ ranks_options = grouped(
         "--mesh AXIS=RANKS…",
         "Ranks along an axis of the mesh, in place of those that the program declares. Can be "
         "given several times.",
-        _Extent(),
+        _extent,
     ),
 )
 
@@ -143,63 +137,45 @@ class Size(click.ParamType):
         return nbytes
 
 
-class _Device(click.ParamType):
+def _device(value: str) -> str:
     """A name that `canonical` knows."""
+    from opstep.runtime.ir.errors import InputError
 
-    name = "device"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        from opstep.runtime.ir.errors import InputError
-
-        try:
-            return canonical(value)
-        except InputError as error:
-            diagnostic = error.diagnostics[0]
-            return self.fail(f"{diagnostic.message}; {diagnostic.hint}", param, ctx)
+    try:
+        return canonical(value)
+    except InputError as error:
+        diagnostic = error.diagnostics[0]
+        raise click.BadParameter(f"{diagnostic.message}; {diagnostic.hint}") from None
 
 
-class Tag(click.ParamType):
+def _tag(value: str) -> tuple[str, str | int | float]:
     """``lr=0.1``, as a pair; a value that is a finite number is one."""
-
-    name = "tag"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, str | int | float]:
-        name, equals, text = value.partition("=")
-        if not (name and equals):
-            self.fail(f"{value} is not a NAME=VALUE", param, ctx)
-        for kind in (int, float):
-            with suppress(ValueError):
-                number = kind(text)
-                if abs(number) < 1 << 63:
-                    return name, number
-        return name, text
+    name, equals, text = value.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{value} is not a NAME=VALUE")
+    for kind in (int, float):
+        with suppress(ValueError):
+            number = kind(text)
+            if abs(number) < 1 << 63:
+                return name, number
+    return name, text
 
 
-class _Every(click.ParamType):
+def _every(value: str | int) -> int:
     """``every=10``, or the number alone."""
-
-    name = "every"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        text = str(value).removeprefix("every=")
-        if not (text.isascii() and text.isdigit() and len(text) < 18):
-            self.fail(f"{value} is not an every=N", param, ctx)
-        return int(text)
+    text = str(value).removeprefix("every=")
+    if not (text.isascii() and text.isdigit() and len(text) < 18):
+        raise click.BadParameter(f"{value} is not an every=N")
+    return int(text)
 
 
-def setting_options(*names: str, **defaults: Any) -> Callable[..., Any]:
+def setting_options(*names: str, **defaults: Any) -> Decorator:
     """The switches of these settings of a run, some with a default of their own."""
-
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in reversed(names):
-            other = {"default": defaults[name]} if name in defaults else {}
-            function = setting_option(name, **other)(function)
-        return function
-
-    return declare
+    own = {name: {"default": value} for name, value in defaults.items()}
+    return grouped(*(setting_option(name, **own.get(name, {})) for name in names))
 
 
-def setting_option(name: str, **other: Any) -> Callable[..., Any]:
+def setting_option(name: str, **other: Any) -> Decorator:
     """The switch of a setting, as `RunSettings` declares it; `other` of `click.option` instead."""
     declared = SETTINGS[name]
     how = {"default": declared.default, "help": declared.metadata["help"]} | other
@@ -208,7 +184,7 @@ def setting_option(name: str, **other: Any) -> Callable[..., Any]:
     if declared.default is False:
         return click.option(f"--{name}", is_flag=True, **how)
     if name == "device":
-        how["type"] = _Device()
+        how["type"] = _device
     elif isinstance(values, range):
         most = None if values.stop == OPEN else values[-1]
         how["type"] = click.IntRange(values.start, most)
@@ -238,7 +214,7 @@ naming_options = grouped(
     option(
         "--tag NAME=VALUE…",
         "Label to find the run by, such as lr=0.1. Can be given several times.",
-        Tag(),
+        _tag,
         to="tags",
     ),
 )
@@ -275,13 +251,22 @@ recording_options = grouped(
     option(
         "--keep-inputs every=N",
         "Save inputs, params and states in every Nth step, to rerun from there.",
-        _Every(),
+        _every,
         default=0,
     ),
 )
 
 
 # --- programs, as these options have them ---
+
+
+def check_kernels(options: Mapping[str, Any]) -> None:
+    """Complains of a choice between kernels where there is none."""
+    from opstep.runtime.ir.errors import InputError
+
+    for name in KERNELS:
+        if is_explicit(name) and not kind_of(options["device"]).gpu:
+            raise InputError(f"--{name} is for GPUs", hint="add --device cuda")
 
 
 def load_program(file: str, options: Mapping[str, Any]) -> Program:

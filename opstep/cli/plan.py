@@ -27,7 +27,6 @@ from opstep.cli.options import (
     fallback_option,
     graph_option,
     import_option,
-    load_program,
     ranks_options,
     setting_options,
     symbol_option,
@@ -80,16 +79,13 @@ def plan(file: str, **options: Any) -> int:
     """
     if options["saved"]:
         return check_saved(file, options["as_json"])
-    from opstep.cli.inputs import check_symbols, choose_graph, parse_symbols
+    from opstep.cli.inputs import asked
     from opstep.runtime.plan.hazards import check
     from opstep.runtime.plan.plan import Fuse
     from opstep.runtime.plan.text import format_plan
 
-    program = load_program(file, options)
-    graph = choose_graph(program.module, options["graph"], file)
+    program, graph, symbols, _ = asked(file, options)
     policy = RunSettings.of(options).policy
-    symbols = parse_symbols(options["symbols"])
-    check_symbols(graph, symbols)
     plans = program.plans(graph.name.text, None, policy, symbols=symbols, fuse=Fuse.ALL)
     hazards = [h for one in plans for h in check(one)]
     faults = rank_faults(program, graph.name.text, symbols)

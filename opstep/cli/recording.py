@@ -18,8 +18,7 @@ def opened_recording(options: dict[str, Any]) -> Recording | None:
     """A recording in the files that were asked for."""
     from opstep.runtime.ir.errors import InputError
 
-    if options["trace_steps"] and not options["trace"]:
-        raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
+    steps = window(options)
     if options["workspace"] is None and options["trace"] is None:
         for name in OF_WORKSPACE:
             if is_explicit(name):
@@ -29,16 +28,19 @@ def opened_recording(options: dict[str, Any]) -> Recording | None:
     from opstep.trace.recording import Recording
 
     told = {name: options[name] for name in ("workspace", "trace", *OF_WORKSPACE)}
-    told |= {"trace_steps": window(options["trace_steps"]), "tags": dict(options["tags"])}
+    told |= {"trace_steps": steps, "tags": dict(options["tags"])}
     return Recording(**told)
 
 
-def window(text: str | None) -> range | None:
-    """``100:110`` as a range of steps."""
+def window(options: dict[str, Any]) -> range | None:
+    """The steps of a timeline: ``--trace-steps 100:110``. Raises `InputError`."""
     from opstep.runtime.ir.errors import InputError
 
+    text = options["trace_steps"]
     if text is None:
         return None
+    if not options["trace"]:
+        raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
     low, colon, high = (part.strip() for part in text.partition(":"))
     numbers = all(n.isascii() and (n.isdigit() or not n) and len(n) < 16 for n in (low, high))
     if not colon or not numbers or (high and int(high) <= int(low or 0)):

@@ -17,15 +17,9 @@ if TYPE_CHECKING:
     from opstep.training.tensorboard import TensorBoard
 
 
-class Keep(click.ParamType):
+def _kept(value: Any) -> int | None:
     """``5``, or ``all``: None."""
-
-    name = "keep"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | None:
-        if value == "all":
-            return None
-        return click.IntRange(1).convert(value, param, ctx)
+    return None if value == "all" else click.IntRange(1).convert(value, None, None)
 
 
 # ``--checkpoint-every``, ``--keep``, ``--resume`` and ``--tensorboard``.
@@ -39,7 +33,7 @@ checkpoint_options = grouped(
     option(
         "--keep N|all",
         "Checkpoints that stay: the last N, the first, and the best by validation.",
-        Keep(),
+        _kept,
         default=5,
     ),
     option(

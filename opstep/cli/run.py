@@ -29,7 +29,6 @@ from opstep.cli.common import (
     emit_json,
     ended_in_order,
     in_switches,
-    is_explicit,
     json_option,
     json_text,
     option,
@@ -145,19 +144,16 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
     from opstep.cli import inputs as given
     from opstep.runtime.ir.calls import types_of
 
-    program = load_program(file, options)
-    graph = given.choose_graph(program.module, options["graph"], file)
+    asked = given.asked(file, options)
+    program, graph = asked.program, asked.graph
     targets = given.check_outputs(options["outputs"], given.result_names(graph))
-    if options["save_params"]:
-        given.check_params_target(options["save_params"], targets)
+    if saved := options["save_params"]:
+        others = [path for _, path in targets]
+        given.check_target(saved, f"--save-params {saved}", (".safetensors",), others)
     if targets:
         check_computes(options["device"], "saved with --output")
-    symbols = given.parse_symbols(options["symbols"])
-    given.check_symbols(graph, symbols)
-    check_kernels(options)
-    values = given.gather(program, graph, options["inputs"], symbols, options["seed"])
-    if options["params"]:
-        given.load_params(program, options["params"])
+    values = asked.values()
+    asked.load_params()
     if transport is not None:
         from opstep.distributed.agreement import agree
         from opstep.distributed.gpus import meet
@@ -171,10 +167,14 @@ def run_here(file: str, options: dict[str, Any], transport: GlooTransport | None
         hint = "rank 0 saves shards, put together: leave out {rank}"
         raise InputError(f"--save-params {saves}: a rank has parts of tensors only", hint=hint)
     recording = recorded(program, graph.name.text, values, options)
-    saved = options["save_params"]
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
-            result = executed(program, graph.name.text, values, options, recording, on_step)
+            result = continued(
+                program, options, on_step,
+                lambda settings, count: program.run(
+                    graph.name.text, values, **vars(settings), recording=recording, on_step=count
+                ),
+            )  # fmt: skip
         reports = recording.close() if recording else []
         params = program.params.whole(program.params) if saves else {}
         given.save(targets, result, (saved, params) if saved else None)
@@ -218,35 +218,16 @@ def write_findings(
     """
     if not any(statistics(a)["nan"] or statistics(a)["inf"] for a in result.outputs):
         return
-    from opstep.cli import inputs as given
+    from opstep.api.sources import load_params
     from opstep.hunting.records import record as findings_record
     from opstep.hunting.search import hunt
 
     say("a result is not finite: looking for where that was born")
     program = load_program(file, options)  # params and states as they were at the beginning
     if options["params"]:
-        given.load_params(program, options["params"])
+        load_params(program, options["params"])
     found = hunt(program, graph, values, **vars(RunSettings.of(options)))
     Path(os.environ[FINDINGS]).write_text(json_text({"file": file} | findings_record(found)))
-
-
-def check_kernels(options: dict[str, Any]) -> None:
-    """Complains of a choice between kernels where there is none."""
-    for name in ("kernels", "autotune"):
-        if is_explicit(name) and not kind_of(options["device"]).gpu:
-            raise InputError(f"--{name} is for GPUs", hint="add --device cuda")
-
-
-def executed(
-    program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any],
-    recording: Recording | None, on_step: Any,
-) -> Result:  # fmt: skip
-    """The run, see `continued`."""
-
-    def go(settings: RunSettings, count: Callable[[], None]) -> Result:
-        return program.run(graph, values, **vars(settings), recording=recording, on_step=count)
-
-    return continued(program, options, on_step, go)
 
 
 def continued(

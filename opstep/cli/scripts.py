@@ -34,6 +34,7 @@ from opstep.cli.common import (
     json_text,
     option,
     say,
+    say_report,
 )
 from opstep.cli.recording import opened_recording, show_recording
 from opstep.runtime.ir.diagnostics import did_you_mean, names_listed
@@ -444,12 +445,9 @@ def _show(found: Hunt, frameworks: Frameworks) -> None:
 
 def _write(text: str, to: Any = None) -> None:
     """With files relative to this folder."""
-    from opstep.runtime.ir.diagnostics import visible
-
     with suppress(OSError):  # the script has removed this folder
         text = text.replace(f"{Path.cwd()}/", "")
-    for line in text.split("\n"):
-        click.echo(visible(line), file=to)
+    say_report(text, to)
 
 
 def _origin(found: Hunt) -> tuple[str, int] | None:

@@ -162,8 +162,7 @@ def train_here(
     timeline = add_timeline(trainer, options)
     leads = transport is None or transport.rank == 0
     done_before = parent is not None and trainer.is_done
-    chosen = observers if leads else followers
-    trainer.observers += chosen(options, parent, done_before)
+    trainer.observers += observers(options, parent, done_before, leads)
     stop_when_wrong(trainer, options["hunt"], options["watch"])
     target = options["of_rank_0"]["save"]
     try:
@@ -198,42 +197,33 @@ def train_here(
 
 
 def observers(
-    options: dict[str, Any], parent: Checkpoint | None, is_done: bool
+    options: dict[str, Any], parent: Checkpoint | None, is_done: bool, leads: bool
 ) -> Iterator[Observer]:
-    """What looks at the run, as the options have it; in the order in which they are told. Of a run
-    that `is_done` before it begins nothing is recorded.
+    """What looks at the run, as the options have it; in the order in which they are called. Of a
+    run that `is_done` before it begins nothing is recorded. A rank that does not lead records
+    nothing either: while rank 0 does, it gives it its shards.
     """
     from opstep.training.best import Best
-    from opstep.training.journal import Journal, best_values
+    from opstep.training.journal import Journal, Moments, best_values
     from opstep.training.progress import Progress
     from opstep.training.recorded import RunRecord
 
-    yield Progress()
+    workspace = options["workspace"] if leads else options["of_rank_0"]["workspace"]
     record = None
+    if leads:
+        yield Progress()
     if options["best"]:
-        yield Best(best_values(options["workspace"], parent, options["best"]))
+        yield Best(best_values(workspace, parent, options["best"]))
     if is_done:
         return
-    if options["workspace"]:
-        record = RunRecord(options["workspace"], options["name"], dict(options["tags"]))
+    if workspace and not leads:
+        yield Moments()
+    elif workspace:
+        record = RunRecord(workspace, options["name"], dict(options["tags"]))
         yield record
         yield Journal(record, parent, say)
     if options["tensorboard"]:
         yield board(options, record.key if record else None)
-
-
-def followers(
-    options: dict[str, Any], parent: Checkpoint | None, is_done: bool
-) -> Iterator[Observer]:
-    """What ranks do that record nothing, while rank 0 does: they give it their shards."""
-    from opstep.training.best import Best
-    from opstep.training.journal import Moments, best_values
-
-    workspace = options["of_rank_0"]["workspace"]
-    if options["best"]:
-        yield Best(best_values(workspace, parent, options["best"]))
-    if workspace and not is_done:
-        yield Moments()
 
 
 def prepared(
@@ -313,10 +303,8 @@ def check_targets(file: str, options: dict[str, Any]) -> None:
         read.append(Path(options["workspace"]))
     for name, suffixes in (("emit", (".opg",)), ("save", (".opg", ".safetensors"))):
         if options[name]:
-            path, what = Path(options[name]), f"--{name} {options[name]}"
-            if path.suffix not in suffixes:
-                raise InputError(f"{what}: write to a {' or '.join(suffixes)} file")
-            check_target(path, what, others)
+            what = f"--{name} {options[name]}"
+            path = check_target(options[name], what, suffixes, others)
             written = [path, path.with_suffix(".safetensors")] if name == "save" else [path]
             for target in written:
                 if any(os.path.realpath(target) == os.path.realpath(one) for one in read):

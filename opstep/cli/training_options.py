@@ -11,48 +11,40 @@ from opstep.cli.grad import names
 from opstep.cli.options import Size
 
 FLOAT = FloatRange(0)
+GIVEN = (
+    "lr", "schedule", "warmup", "clip_norm", "clip_value", "ema", "memory", "loss_scale",
+    "data_parallel", "bucket", "grad_norm", "shard_optimizer",
+)  # fmt: skip
 OWN = ("self", "graph", "optimizer", "wrt", "freeze", "name")  # what else the step is written from
 
 
-class Decay(click.ParamType):
+def _decay(value: str) -> tuple[str, float]:
     """``0.01``, or ``*.w=0.01`` for params with such names."""
-
-    name = "decay"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float]:
-        pattern, _, number = str(value).rpartition("=")
-        return pattern, FLOAT.convert(number, param, ctx)
+    pattern, _, number = value.rpartition("=")
+    return pattern, FLOAT.convert(number, None, None)
 
 
-class Share(click.ParamType):
+def _share(value: str) -> str | float:
     """A number between 0 and 1 is a share of the data; anything else says where data is."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str | float:
-        try:
-            share = float(value)
-        except ValueError:
-            return value
-        if not 0 < share < 1:
-            self.fail(f"{value} is no share: it is to be between 0 and 1.", param, ctx)
-        return share
+    try:
+        share = float(value)
+    except ValueError:
+        return value
+    if not 0 < share < 1:
+        raise click.BadParameter(f"{value} is no share: it is to be between 0 and 1.")
+    return share
 
 
-class Hyperparameter(click.ParamType):
+def _hyperparameter(value: str) -> tuple[str, Any]:
     """``betas=0.9,0.99``, as a pair; numbers, True and False are those."""
-
-    name = "hyperparameter"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, Any]:
-        name, equals, text = value.partition("=")
-        if not (name and equals and text):
-            self.fail(f"{value} is not a NAME=VALUE.", param, ctx)
-        if name in OWN:
-            self.fail(f"{name} is no hyperparameter.", param, ctx)
-        words = {"true": True, "false": False}
-        found = [words.get(t.lower(), _number(t)) for t in text.split(",")]
-        return name, found[0] if len(found) == 1 else tuple(found)
+    name, equals, text = value.partition("=")
+    if not (name and equals and text):
+        raise click.BadParameter(f"{value} is not a NAME=VALUE.")
+    if name in OWN:
+        raise click.BadParameter(f"{name} is no hyperparameter.")
+    words = {"true": True, "false": False}
+    found = [words.get(t.lower(), _number(t)) for t in text.split(",")]
+    return name, found[0] if len(found) == 1 else tuple(found)
 
 
 def _number(text: str) -> Any:
@@ -78,7 +70,7 @@ data_options = grouped(
         "--validate SOURCE|SHARE…",
         "What to validate on: as --data; a part of that, such as test; or the share of it that is "
         "not trained on, such as 0.1.",
-        Share(),
+        _share,
     ),
     option(
         "--metric GRAPH…",
@@ -115,12 +107,12 @@ optimizer_options = grouped(
     option(
         "--weight-decay [PATTERN=]X…",
         "Weight decay, of all params or of those with such names.",
-        Decay(),
+        _decay,
     ),
     option(
         "--set NAME=VALUE…",
         "Another hyperparameter: momentum=0.9, betas=0.9,0.99.",
-        Hyperparameter(),
+        _hyperparameter,
         to="hyperparameters",
     ),
     option("--wrt NAMES…", 'Params that are trained, such as "conv*, fc.w". Default: all.'),
@@ -160,25 +152,8 @@ optimizer_options = grouped(
 
 def optimizer_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Those that were given, as `Program.with_optimizer` takes them."""
-    found: dict[str, Any] = {
-        name: options[name]
-        for name in (
-            "lr",
-            "schedule",
-            "warmup",
-            "clip_norm",
-            "clip_value",
-            "ema",
-            "memory",
-            "loss_scale",
-            "data_parallel",
-            "bucket",
-        )
-        if options[name] is not None
-    }
-    for name in ("grad_norm", "shard_optimizer"):
-        if options[name]:
-            found[name] = True
+    given = {name: options[name] for name in GIVEN}
+    found = {n: value for n, value in given.items() if value is not None and value is not False}
     for name in ("wrt", "freeze"):
         if options[name]:
             found[name] = names(options[name])

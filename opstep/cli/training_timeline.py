@@ -30,9 +30,7 @@ def check_timeline(options: dict[str, Any]) -> None:
     from opstep.cli.recording import window
     from opstep.runtime.ir.errors import InputError
 
-    window(options["trace_steps"])
-    if options["trace_steps"] and not options["trace"]:
-        raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
+    window(options)
     if options["trace"] and options["hunt"]:
         raise InputError(
             "--trace and --hunt do not go together: a hunt runs a bad step again, op by op",
@@ -48,7 +46,7 @@ def add_timeline(trainer: Trainer, options: dict[str, Any]) -> Timeline | None:
         return None
     from opstep.training.timeline import Timeline
 
-    timeline = Timeline(options["trace"], window(options["trace_steps"]))
+    timeline = Timeline(options["trace"], window(options))
     trainer.observers.append(timeline)
     return timeline
 

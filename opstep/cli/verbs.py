@@ -94,7 +94,6 @@ def command_with_verbs(
     name: str, verbs: dict[str, tuple[str, str]], **kwargs: Any
 ) -> Callable[[Callable[..., Any]], CommandWithVerbs]:
     """Declares the function below: it is called without a verb. Like `common.command`."""
-    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
     def declare(function: Callable[..., Any]) -> CommandWithVerbs:
         @wraps(function)
@@ -103,13 +102,7 @@ def command_with_verbs(
                 return function(**arguments)
             return None
 
-        return click.command(
-            name,
-            cls=CommandWithVerbs,
-            context_settings=settings,
-            verbs=verbs,
-            **kwargs,
-        )(unless_verb)
+        return command(name, cls=CommandWithVerbs, verbs=verbs, **kwargs)(unless_verb)
 
     return declare
 

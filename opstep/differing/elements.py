@@ -8,6 +8,7 @@ import numpy as np
 
 from opstep.differing.errors import TOLERANCE, coarser
 from opstep.runtime.ir.types import DType, dtype_of
+from opstep.runtime.ulps import bits, ulps
 
 CHUNK = 1 << 20  # elements looked at at a time
 
@@ -52,7 +53,7 @@ def difference(
     most, relative, ulp, unlike = 0.0, 0.0, 0, 0
     for start in range(0, a.size, CHUNK):
         x, y = flat_a[start : start + CHUNK], flat_b[start : start + CHUNK]
-        apart = _bits(x) != _bits(y)
+        apart = bits(x) != bits(y)
         if floats:
             nans[0] += int(np.isnan(x).sum())
             nans[1] += int(np.isnan(y).sum())
@@ -88,15 +89,11 @@ def _as_numbers(
     both = np.isfinite(x) & np.isfinite(y)
     with np.errstate(over="ignore"):
         narrow = [v[both].astype(coarse.numpy) for v in (x, y)]
-    return found._replace(most_ulp=_ulps(*narrow))
+    return found._replace(most_ulp=_most_ulp(*narrow))
 
 
 def is_float(dtype: np.dtype | None) -> bool:
     return dtype is not None and (dtype.kind == "f" or dtype.name == "bfloat16")
-
-
-def _bits(x: np.ndarray) -> np.ndarray:
-    return x.view(f"u{x.dtype.itemsize}")
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
@@ -125,17 +122,8 @@ def _sizes(x: np.ndarray, y: np.ndarray, floats: bool) -> tuple[float, float, in
         return absolute, relative, 0, 0
     nan = np.isnan(p), np.isnan(q)
     unlike = int((~finite & ~(nan[0] & nan[1])).sum())
-    return absolute, relative, _ulps(x[finite], y[finite]), unlike
+    return absolute, relative, _most_ulp(x[finite], y[finite]), unlike
 
 
-def _ulps(x: np.ndarray, y: np.ndarray) -> int:
-    """Floats in order are integers in order, once those of negative ones are turned round."""
-    top = 1 << (8 * x.dtype.itemsize - 1)
-    p, q = (_ordered(_bits(v), top) for v in (x, y))
-    return int((np.maximum(p, q) - np.minimum(p, q)).max(initial=0))
-
-
-def _ordered(bits: np.ndarray, top: int) -> np.ndarray:
-    wide = bits.astype(np.uint64)
-    size = wide & np.uint64(top - 1)  # both zeros are in one place
-    return np.where(wide & np.uint64(top), np.uint64(top) - size, np.uint64(top) + size)
+def _most_ulp(x: np.ndarray, y: np.ndarray) -> int:
+    return int(ulps(x, y).max(initial=0))

@@ -6,6 +6,7 @@ found.losses[0].statement, found.losses[0].added
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -367,11 +368,6 @@ def _converts(node: Node) -> bool:
     return node.producer is not None and node.producer.op.family == "internal"
 
 
-def _uses(producers: list[Producer]) -> dict[int, int]:
+def _uses(producers: list[Producer]) -> Counter[int]:
     """How many ops take a node in, by its id."""
-    counted: dict[int, int] = {}
-    for producer in producers:
-        for node in producer.operands:
-            if node is not None:
-                counted[id(node)] = counted.get(id(node), 0) + 1
-    return counted
+    return Counter(id(n) for p in producers for n in p.operands if n is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
@@ -50,6 +50,18 @@ def flag(name: str, value: Any) -> bool:
 
 def refuse(message: str, hint: str = "") -> None:
     raise InputError(message, hint=hint)
+
+
+class Checked:
+    """A frozen dataclass that checks its fields when it is made."""
+
+    def _check(self, check: Callable[..., Any], *names: str, **bounds: Any) -> None:
+        """Has `check` give the values of these fields. Raises `InputError`."""
+        for name in names:
+            self._set(name, check(name, getattr(self, name), **bounds))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # as frozen dataclasses do it
 
 
 def complement(x: float) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
-from opstep.optim.checks import complement, flag, number, pair, refuse
+from opstep.optim.checks import Checked, complement, flag, number, pair, refuse
 from opstep.optim.schedules import Schedule
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError, SettingError, UnknownName
@@ -50,7 +50,7 @@ class Rates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Checked):
     """What all have. `lr`: a number, a `Schedule`, or the name of a scalar state, or of a graph
     without inputs, that gives it. `weight_decay`: for all params, or by patterns of their names, of
     which the first that fits counts: ``{"*.b": 0.0, "*": 0.01}``; where none fits, there is none.
@@ -67,16 +67,13 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         if not isinstance(self.lr, Schedule | str):
-            self._set("lr", number("lr", self.lr))
+            self._check(number, "lr")
         decay = self.weight_decay
         if isinstance(decay, Mapping):
             checked = {k: number(f"weight_decay[{k!r}]", v) for k, v in decay.items()}
             self._set("weight_decay", checked)
         else:
             self._set("weight_decay", number("weight_decay", decay))
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)  # as frozen dataclasses do it
 
     def states(self, t: TensorType) -> dict[str, TensorType]:
         """What is kept of a param of this type, by the last part of its name."""
@@ -124,8 +121,8 @@ class SGD(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("momentum", number("momentum", self.momentum, below=1.0))
-        self._set("dampening", number("dampening", self.dampening))
+        self._check(number, "momentum", below=1.0)
+        self._check(number, "dampening")
         if flag("nesterov", self.nesterov) and (not self.momentum or self.dampening):
             refuse("nesterov wants a momentum above 0, and no dampening")
 
@@ -177,9 +174,9 @@ class RMSprop(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("alpha", number("alpha", self.alpha, below=1.0))
-        self._set("eps", number("eps", self.eps))
-        self._set("momentum", number("momentum", self.momentum, below=1.0))
+        self._check(number, "alpha", below=1.0)
+        self._check(number, "eps")
+        self._check(number, "momentum", below=1.0)
         flag("centered", self.centered)
 
     def states(self, t: TensorType) -> dict[str, TensorType]:
@@ -221,8 +218,8 @@ class Adam(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("betas", pair("betas", self.betas))
-        self._set("eps", number("eps", self.eps))
+        self._check(pair, "betas")
+        self._check(number, "eps")
 
     def states(self, t: TensorType) -> dict[str, TensorType]:
         return {"m": t, "v": t}
@@ -286,7 +283,7 @@ class Lion(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("betas", pair("betas", self.betas))
+        self._check(pair, "betas")
 
     def states(self, t: TensorType) -> dict[str, TensorType]:
         return {"m": t}
@@ -336,7 +333,7 @@ class Adafactor(Optimizer):
         small, scale = self.eps if isinstance(self.eps, tuple | list) else (self.eps, None)
         small = small if small is None else number("eps[0]", small)
         self._set("eps", (small, number("eps[1]", scale)))
-        self._set("d", number("d", self.d, 1.0))
+        self._check(number, "d", low=1.0)
 
     def states(self, t: TensorType) -> dict[str, TensorType]:
         if t.rank < 2:

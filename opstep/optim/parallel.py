@@ -9,22 +9,20 @@ would copy them twice. Sums are divided where gradients are used, by what comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
 from opstep.optim.checks import flag
 from opstep.optim.sharding import Part, buckets, over, scattered
-from opstep.optim.writing import fresh, local_names, rebuilt
+from opstep.optim.writing import Body, local_names, statements
 from opstep.runtime.ir.amounts import parse_size
 from opstep.runtime.ir.errors import InputError, SettingError
 from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return, Statement, Update
 from opstep.runtime.ir.mesh import Group, Mesh
-from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.shards import Shard
 from opstep.runtime.ir.types import DType, TensorType
-from opstep.runtime.ir.values import MOST_DIMS
 
 BUCKET = 25 << 20  # bytes of gradients that go together; as in PyTorch
 _FIRST = 1 << 20  # of the first: so it is soon under way
@@ -96,6 +94,14 @@ class _Value(NamedTuple):
         shape: tuple[int, ...] = self.type.shape  # pyright: ignore[reportAssignmentType]
         return prod(shape)
 
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
 
 def together(
     gradient: Graph, loss: Graph, trained: Sequence[Declaration], tensors: dict[str, Declaration],
@@ -108,31 +114,16 @@ def together(
     return _Writing(gradient, tensors, parallel).written(loss, trained, parts, shards)
 
 
-class _Later:
-    """Lines that are put into a graph when all are there."""
-
-    def __init__(self, name: Callable[[str], str], lines: list[str]):
-        self._fresh = name
-        self.lines = lines
-
-    def name(self, stem: str) -> str:
-        return self._fresh(stem)
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-
 class _Writing:
     def __init__(self, graph: Graph, tensors: dict[str, Declaration], parallel: Parallel):
         self.graph = graph
         self.tensors = tensors
         self.bucket = parallel.bucket
         self.group = parallel.over
-        self.taken = local_names(graph) | set(tensors)
+        self.unpacking = Body(local_names(graph) | set(tensors))
         results = [s.results for s in graph.body if isinstance(s, Apply)]
         self.at = {b.name.text: k for k, bindings in enumerate(results) for b in bindings}
         self.behind: dict[int, list[Statement]] = {}  # by number of a statement: what follows it
-        self.unpacking: list[str] = []
         self.new: dict[str, str] = {}  # by name of a value: of what it is on all ranks
         self.derived: list[str] = []  # what the last results are
         self.extents: dict[tuple[Group, DType], str] = {}  # numbers of ranks, as values
@@ -212,11 +203,9 @@ class _Writing:
         if not group.axes:
             return whole
         if (group, dtype) not in self.extents:
-            self.extents[group, dtype] = ranks = self._name("ranks")
-            self.unpacking.append(f"{ranks} = extent(dtype={dtype.name}{over(group)})")
-        new = self._name(f"mean_{name}")
-        self.unpacking.append(f"{new} = div({whole}, {self.extents[group, dtype]})")
-        return new
+            extent = f"extent(dtype={dtype.name}{over(group)})"
+            self.extents[group, dtype] = self.unpacking.value("ranks", extent)
+        return self.unpacking.value(f"mean_{name}", f"div({whole}, {self.extents[group, dtype]})")
 
     def _scatter(self, shards: Mapping[str, Shard]) -> dict[str, str]:
         """Of the means of these values over the ranks this one's parts, by name."""
@@ -226,10 +215,9 @@ class _Writing:
         ordered = sorted(shards, key=lambda n: self.at.get(n, -1))
         found: dict[str, str] = {}
         for bucket in buckets([Part(n, n, shards[n]) for n in ordered], self.bucket, _FIRST):
-            lines = [f"# {told}"]
-            later = _Later(self._name, self.unpacking)
-            names = scattered(_Later(self._name, lines), later, bucket, how, rest)
-            self._insert(max(self.at.get(p.value, -1) for p in bucket), lines)
+            body = self._body_of(told)
+            names = scattered(body, self.unpacking, bucket, how, rest)
+            self._insert(max(self.at.get(p.value, -1) for p in bucket), body)
             found |= {p.value: name for p, name in zip(bucket, names, strict=True)}
         return found
 
@@ -239,7 +227,7 @@ class _Writing:
         applied = sum(isinstance(s, Apply) for s in body)
         yield from self.behind.get(-1, ())
         number = 0
-        unpacking: Iterable[Statement] = self._parsed(self.unpacking)
+        unpacking: Iterable[Statement] = statements(self.unpacking.lines)
         for statement in body:
             if isinstance(statement, Update | Return):
                 yield from unpacking
@@ -297,68 +285,46 @@ class _Writing:
         self, values: Collection[_Value], call: str, told: str, new: dict[str, str]
     ) -> None:
         """Puts what `call` gives for values, in buckets of one type, in their place."""
-        dtypes: dict[DType, list[_Value]] = {}
-        for value in sorted(values, key=lambda v: v.place):
-            dtypes.setdefault(value.type.dtype, []).append(value)
-        for some in dtypes.values():
-            for bucket in self._buckets(some):
-                new |= self._called(bucket, call, told)
-
-    def _buckets(self, values: Sequence[_Value]) -> Iterator[list[_Value]]:
-        bucket: list[_Value] = []
-        held, limit = 0, min(_FIRST, self.bucket)
-        for value in values:
-            nbytes = value.size * value.type.dtype.itemsize
-            if nbytes >= min(_ALONE, self.bucket):
-                yield [value]
-                continue
-            bucket.append(value)
-            held += nbytes
-            if held >= limit or len(bucket) == MOST_DIMS:  # more are no list of `split`'s sizes
-                yield bucket
-                bucket, held, limit = [], 0, self.bucket
-        if bucket:
-            yield bucket
+        values = sorted(values, key=lambda v: v.place)
+        for bucket in buckets(values, self.bucket, _FIRST, min(_ALONE, self.bucket)):
+            new |= self._called(bucket, call, told)
 
     def _called(self, bucket: Sequence[_Value], call: str, told: str) -> dict[str, str]:
         place = max(v.place for v in bucket)
+        body, later = self._body_of(told), self.unpacking
         if len(bucket) == 1:
             (v,) = bucket
-            name = self._name(f"all_{v.name}")
-            self._insert(place, [f"# {told}", f"{name} = {call.format(v.name)}"])
-            return {v.name: name}
-        lines, flat = [f"# {told}"], []
-        for v in bucket:
-            flat.append(self._name(f"flat_{v.name}"))
-            lines.append(f"{flat[-1]} = reshape({v.name}, shape=[{v.size}])")
-        joined, reduced = self._name("bucket"), self._name("all_bucket")
-        lines.append(f"{joined} = concat({', '.join(flat)})")
-        lines.append(f"{reduced} = {call.format(joined)}")
-        self._insert(place, lines)
-        parts = [self._name(f"part_{v.name}") for v in bucket]
+            new = {v.name: body.value(f"all_{v.name}", call.format(v.name))}
+            self._insert(place, body)
+            return new
+        flat = [
+            body.value(f"flat_{v.name}", f"reshape({v.name}, shape=[{v.size}])") for v in bucket
+        ]
+        joined, reduced = body.name("bucket"), body.name("all_bucket")
+        body.line(f"{joined} = concat({', '.join(flat)})")
+        body.line(f"{reduced} = {call.format(joined)}")
+        self._insert(place, body)
+        parts = [later.name(f"part_{v.name}") for v in bucket]
         sizes = ", ".join(str(v.size) for v in bucket)
-        self.unpacking.append(f"{', '.join(parts)} = split({reduced}, sizes=[{sizes}])")
-        new = {v.name: self._name(f"all_{v.name}") for v in bucket}
+        later.line(f"{', '.join(parts)} = split({reduced}, sizes=[{sizes}])")
+        new = {v.name: later.name(f"all_{v.name}") for v in bucket}
         for v, part in zip(bucket, parts, strict=True):
             shape = ", ".join(map(str, v.type.shape))
-            self.unpacking.append(f"{new[v.name]} = reshape({part}, shape=[{shape}])")
+            later.line(f"{new[v.name]} = reshape({part}, shape=[{shape}])")
         return new
 
-    def _name(self, stem: str) -> str:
-        name = fresh(stem, self.taken)
-        self.taken.add(name)
-        return name
+    def _body_of(self, told: str) -> Body:
+        """Statements for another place of the graph, below a comment."""
+        body = Body(self.unpacking.taken)
+        body.line(f"# {told}")
+        return body
 
-    def _insert(self, place: int, lines: Sequence[str]) -> None:
+    def _insert(self, place: int, body: Body) -> None:
         """Statements behind the one of that number; they belong to what it belongs to."""
         applied = [s for s in self.graph.body if isinstance(s, Apply)]
         origin = applied[place].derived_from if place >= 0 else None
         new = (
             replace(s, derived_from=origin) if isinstance(s, Apply) else s
-            for s in self._parsed(lines)
+            for s in statements(body.lines)
         )
         self.behind.setdefault(place, []).extend(new)
-
-    def _parsed(self, lines: Sequence[str]) -> list[Statement]:
-        text = "\n".join(f"  {line}" for line in lines)
-        return [rebuilt(s, {}) for s in parse(f"graph g() {{\n{text}\n}}\n").graphs["g"].body]

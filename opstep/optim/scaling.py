@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opstep.optim.checks import number, refuse, whole
+from opstep.optim.checks import Checked, number, refuse, whole
 from opstep.optim.writing import Writer, fresh
 from opstep.runtime.ir.errors import SettingError
 from opstep.runtime.ir.graph import Graph, Return
@@ -17,7 +17,7 @@ HIGHEST = 2.0**127
 
 
 @dataclass(frozen=True)
-class LossScale:
+class LossScale(Checked):
     """The loss is multiplied by `initial` before its gradient is taken. Where a gradient is not
     finite, the step changes nothing but the scale, which is multiplied by `backoff`; after
     `interval` good steps in a row it is multiplied by `growth`.
@@ -29,11 +29,10 @@ class LossScale:
     interval: int = 2000
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "initial", number("initial", self.initial, LOWEST, HIGHEST))
-        object.__setattr__(self, "growth", number("growth", self.growth, 1.0))
-        backoff = number("backoff", self.backoff, below=1.0, above=True)
-        object.__setattr__(self, "backoff", backoff)
-        object.__setattr__(self, "interval", whole("interval", self.interval, 1))
+        self._check(number, "initial", low=LOWEST, below=HIGHEST)
+        self._check(number, "growth", low=1.0)
+        self._check(number, "backoff", below=1.0, above=True)
+        self._check(whole, "interval", low=1)
 
     def next_scale(self, writer: Writer, scale: str, good: str) -> str:
         """Adds the graph that computes the scale and the number of good steps after this one."""

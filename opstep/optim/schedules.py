@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from opstep.optim.checks import number, refuse, whole
+from opstep.optim.checks import Checked, number, refuse, whole
 
 
 def _plus(result: str, product: str, number: float) -> str:
@@ -19,7 +19,7 @@ def _plus(result: str, product: str, number: float) -> str:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Checked):
     """A rate that may first rise from `start` to `lr` in a line, over `warmup` steps: step t has
     start + (lr - start) * t / warmup. What follows is what the kinds of schedule differ in.
 
@@ -32,14 +32,11 @@ class Schedule:
     start: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._set("lr", number("lr", self.lr))
-        self._set("warmup", whole("warmup", self.warmup, 0))
-        self._set("start", number("start", self.start))
+        self._check(number, "lr")
+        self._check(whole, "warmup", low=0)
+        self._check(number, "start")
         if self.start and not self.warmup:
             refuse("start is where a warm-up begins, and there is none", "give warmup=, too")
-
-    def _set(self, name: str, value) -> None:
-        object.__setattr__(self, name, value)  # as frozen dataclasses do it
 
     def text(self) -> str:
         """Statements that compute `lr` from `t`, the number of steps made, both f64."""
@@ -89,8 +86,8 @@ class _Falling(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("steps", whole("steps", self.steps, 1))
-        self._set("end", number("end", self.end))
+        self._check(whole, "steps", low=1)
+        self._check(number, "end")
         if self.steps <= self.warmup:
             refuse(
                 f"a warm-up of {self.warmup} steps leaves none of {self.steps}",
@@ -147,8 +144,8 @@ class Step(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("every", whole("every", self.every, 1))
-        self._set("factor", number("factor", self.factor))
+        self._check(whole, "every", low=1)
+        self._check(number, "factor")
 
     def after_warmup(self, t: str, result: str) -> str:
         return (

@@ -9,39 +9,25 @@ such axis stays whole.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from math import prod
-from typing import NamedTuple, Protocol
+from math import inf, prod
+from typing import NamedTuple, Protocol, TypeVar
 
 from opstep.optim.optimizers import Optimizer
-from opstep.optim.writing import type_of
+from opstep.optim.writing import Body, lines, statements, type_of
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Apply, Declaration, Name, Sharding
 from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.op import OPS
-from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.shards import Shard
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.values import MOST_DIMS
-
-
-class Body(Protocol):
-    """Statements under construction."""
-
-    def name(self, stem: str) -> str:
-        """A name like this that is free."""
-        ...
-
-    def line(self, text: str) -> None:
-        """Adds a statement."""
-        ...
 
 
 def is_elementwise(optimizer: Optimizer) -> bool:
     """Whether a part of a param is updated as it is in the whole."""
     t = type_of("f32[A, B]")
-    body = optimizer.update(t, True)
-    statements = parse(f"graph update() {{\n{body}\n}}\n").graphs["update"].body
-    ops = [OPS.get(s.callee.text) for s in statements if isinstance(s, Apply)]
+    body = statements(lines(optimizer.update(t, True)))
+    ops = [OPS.get(s.callee.text) for s in body if isinstance(s, Apply)]
     same = all(state == t for state in optimizer.states(t).values())
     return same and all(op is not None and op.element is not None for op in ops)
 
@@ -100,15 +86,18 @@ class Part(NamedTuple):
         before, _, rest = self.blocks
         return before * rest
 
+    @property
+    def dtype(self) -> DType:
+        return self.shard.whole.dtype
 
-def _put(body: Body, stem: str, expression: str) -> str:
-    name = body.name(stem)
-    body.line(f"{name} = {expression}")
-    return name
+    @property
+    def nbytes(self) -> int:
+        """Of the whole."""
+        return self.size * self.shard.group.size * self.dtype.itemsize
 
 
 def _reshaped(body: Body, stem: str, x: str, *dims: int) -> str:
-    return _put(body, stem, f"reshape({x}, shape=[{', '.join(map(str, dims))}])")
+    return body.value(stem, f"reshape({x}, shape=[{', '.join(map(str, dims))}])")
 
 
 def _dims(t: TensorType) -> tuple[int, ...]:
@@ -116,7 +105,7 @@ def _dims(t: TensorType) -> tuple[int, ...]:
 
 
 def _joined(body: Body, rows: Sequence[str]) -> str:
-    return _put(body, "bucket", f"concat({', '.join(rows)}, axis=1)")
+    return body.value("bucket", f"concat({', '.join(rows)}, axis=1)")
 
 
 def _parts(body: Body, bucket: str, parts: Sequence[Part]) -> list[str]:
@@ -129,7 +118,7 @@ def _parts(body: Body, bucket: str, parts: Sequence[Part]) -> list[str]:
 
 def _turned(body: Body, p: Part, x: str, *dims: int) -> str:
     split = _reshaped(body, f"split_{p.stem}", x, *dims)
-    return _put(body, f"turned_{p.stem}", f"transpose({split}, perm=[1, 0, 2])")
+    return body.value(f"turned_{p.stem}", f"transpose({split}, perm=[1, 0, 2])")
 
 
 def scattered(
@@ -140,18 +129,18 @@ def scattered(
     """
 
     def mean(part: str) -> str:
-        return _put(body, "mean", f"all_reduce({part}{others})") if others else part
+        return body.value("mean", f"all_reduce({part}{others})") if others else part
 
     if len(wholes) == 1:
         (p,) = wholes
         scatter = f"reduce_scatter({p.value}, axis={p.shard.axis}{how})"
-        return [mean(_put(body, f"own_{p.stem}", scatter))]
+        return [mean(body.value(f"own_{p.stem}", scatter))]
     rows = []
     for p in wholes:
         before, ranks, rest = p.blocks
         x = _turned(body, p, p.value, before, ranks, rest) if before > 1 else p.value
         rows.append(_reshaped(body, f"flat_{p.stem}", x, ranks, p.size))
-    bucket = mean(_put(body, "own_bucket", f"reduce_scatter({_joined(body, rows)}, axis=0{how})"))
+    bucket = mean(body.value("own_bucket", f"reduce_scatter({_joined(body, rows)}, axis=0{how})"))
     found = zip(wholes, _parts(later, bucket, wholes), strict=True)
     return [_reshaped(later, f"own_{p.stem}", x, *_dims(p.shard.type)) for p, x in found]
 
@@ -159,7 +148,7 @@ def scattered(
 def own_part(body: Body, p: Part, rank: str) -> str:
     """This rank's part of a tensor that all have."""
     blocks = _reshaped(body, f"parts_{p.stem}", p.value, *p.blocks)
-    mine = _put(body, f"part_{p.stem}", f"gather({blocks}, {rank}, axis=1)")
+    mine = body.value(f"part_{p.stem}", f"gather({blocks}, {rank}, axis=1)")
     return _reshaped(body, f"own_{p.stem}", mine, *_dims(p.shard.type))
 
 
@@ -168,9 +157,9 @@ def gathered(body: Body, parts: Sequence[Part]) -> list[str]:
     how = over(parts[0].shard.group)
     if len(parts) == 1:
         (p,) = parts
-        return [_put(body, f"all_{p.stem}", f"all_gather({p.value}, axis={p.shard.axis}{how})")]
+        return [body.value(f"all_{p.stem}", f"all_gather({p.value}, axis={p.shard.axis}{how})")]
     rows = [_reshaped(body, f"flat_{p.stem}", p.value, 1, p.size) for p in parts]
-    every = _put(body, "all_bucket", f"all_gather({_joined(body, rows)}, axis=0{how})")
+    every = body.value("all_bucket", f"all_gather({_joined(body, rows)}, axis=0{how})")
     wholes = []
     for p, x in zip(parts, _parts(body, every, parts), strict=True):
         before, ranks, rest = p.blocks
@@ -180,18 +169,35 @@ def gathered(body: Body, parts: Sequence[Part]) -> list[str]:
     return wholes
 
 
-def buckets(parts: Sequence[Part], limit: int, first: int) -> Iterator[list[Part]]:
-    """Tensors of one element type that go together, until they have so many bytes, or are as many
-    as a list of dims may have.
+class Bucketed(Protocol):
+    """What a bucket is filled with."""
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+B = TypeVar("B", bound=Bucketed)
+
+
+def buckets(tensors: Sequence[B], limit: int, first: int, alone: float = inf) -> Iterator[list[B]]:
+    """Tensors of one element type that go together, until they have so many bytes (`first`: in the
+    first bucket of a type), or are as many as a list of dims may have. One of `alone` bytes, or
+    more, has a bucket of its own.
     """
-    for dtype in dict.fromkeys(p.shard.whole.dtype for p in parts):
-        bucket: list[Part] = []
-        most = min(first, limit)
-        for p in (p for p in parts if p.shard.whole.dtype is dtype):
-            bucket.append(p)
-            nbytes = sum(p.size * p.shard.group.size for p in bucket) * dtype.itemsize
-            if nbytes >= most or len(bucket) == MOST_DIMS:
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
+        bucket: list[B] = []
+        held, most = 0, min(first, limit)
+        for tensor in (t for t in tensors if t.dtype is dtype):
+            if tensor.nbytes >= alone:
+                yield [tensor]
+                continue
+            bucket.append(tensor)
+            held += tensor.nbytes
+            if held >= most or len(bucket) == MOST_DIMS:  # more are no list of `split`'s sizes
                 yield bucket
-                bucket, most = [], limit
+                bucket, held, most = [], 0, limit
         if bucket:
             yield bucket

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opstep.optim.scaling import LOWEST
@@ -10,7 +10,7 @@ from opstep.optim.schedules import Schedule
 from opstep.optim.sharding import Part, buckets, declared_as, gathered, own_part
 from opstep.optim.sharding import over as how_over
 from opstep.optim.updates import Recipe, Updates
-from opstep.optim.writing import Writer, fresh
+from opstep.optim.writing import Body, Writer
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph, Return
 from opstep.runtime.ir.lexer import identifier, quote_name
@@ -40,31 +40,6 @@ class _Param:
         return t.with_dtype(f32) if t.dtype.is_half else t
 
 
-class _Scope:
-    """The body of a graph under construction. `taken`: names that values cannot have."""
-
-    def __init__(self, taken: Collection[str]):
-        self.taken = set(taken)
-        self.body: list[str] = []
-
-    def name(self, stem: str) -> str:
-        found = fresh(identifier(stem), self.taken)
-        self.taken.add(found)
-        return found
-
-    def line(self, text: str, comment: str = "") -> None:
-        """A statement; one with a comment begins a paragraph."""
-        if comment:
-            self.body += [*[""] * bool(self.body), f"# {comment}"]
-        self.body.append(text)
-
-    def value(self, stem: str, expression: str, comment: str = "") -> str:
-        """A statement with one result; gives its name."""
-        name = self.name(stem)
-        self.line(f"{name} = {expression}", comment)
-        return name
-
-
 def write_step(
     writer: Writer, recipe: Recipe, loss: Graph, gradient: Graph, trained: Sequence[Declaration]
 ) -> None:
@@ -73,7 +48,7 @@ def write_step(
     `trained`.
     """
     inputs = {b.name.text: str(b.type) for b in loss.inputs}
-    scope = _Scope({*writer.tensors, *inputs})
+    scope = Body({*writer.tensors, *inputs})
     results, params = _gradient(scope, recipe, loss, gradient, trained)
     norm, finite = _prepare(scope, recipe, params)
     updates = Updates(writer, recipe)
@@ -87,7 +62,7 @@ def write_step(
         wide = any(p.computed.dtype is f64 for p in params)
         types[norm] = "f64[]" if wide else "f32[]"
     parameters = print_type_parameters(loss)
-    writer.graph(recipe.name, inputs, types, scope.body, told, parameters)
+    writer.graph(recipe.name, inputs, types, scope.lines, told, parameters)
 
 
 # --- states ---------------------------------------------------------------------------------------
@@ -135,7 +110,7 @@ def _declared(d: Declaration) -> str:
 
 
 def _gradient(
-    scope: _Scope, recipe: Recipe, loss: Graph, gradient: Graph, trained: Sequence[Declaration]
+    scope: Body, recipe: Recipe, loss: Graph, gradient: Graph, trained: Sequence[Declaration]
 ) -> tuple[list[str], list[_Param]]:
     """The call of the gradient: names of the loss's results, and the params."""
     (returned,) = (s for s in gradient.body if isinstance(s, Return))
@@ -143,7 +118,7 @@ def _gradient(
     names = [v.text for v in returned.values]
     first, end = len(names) - len(trained) - len(loss.results), len(names) - len(trained)
     names[first:end] = [v.text for v in of_loss.values]  # whatever the gradient calls them
-    values = [scope.name(name) for name in names]
+    values = [scope.name(identifier(name)) for name in names]
     arguments = ", ".join(b.name.text for b in gradient.inputs)
     scope.line(f"{', '.join(values)} = {gradient.name.text}({arguments})")
     results, derivatives = values[: -len(trained)], values[-len(trained) :]
@@ -158,7 +133,7 @@ def _gradient(
     return results[len(results) - len(loss.results) :], params
 
 
-def _prepare(scope: _Scope, recipe: Recipe, params: list[_Param]) -> tuple[str, str]:
+def _prepare(scope: Body, recipe: Recipe, params: list[_Param]) -> tuple[str, str]:
     """Gradients become what updates take: in f32, unscaled, clipped. Gives the names of their norm,
     and where the loss is scaled of the value that says whether they are finite.
     """
@@ -183,7 +158,7 @@ def _prepare(scope: _Scope, recipe: Recipe, params: list[_Param]) -> tuple[str, 
 
 
 def _change(
-    scope: _Scope, stage: str, params: list[_Param], expression: str, comment: str = ""
+    scope: Body, stage: str, params: list[_Param], expression: str, comment: str = ""
 ) -> None:
     """A line for each gradient; `stage` begins the names of the values."""
     for p in params:
@@ -191,7 +166,7 @@ def _change(
         comment = ""
 
 
-def _norm(scope: _Scope, params: list[_Param]) -> str:
+def _norm(scope: Body, params: list[_Param]) -> str:
     """The norm of all gradients; infinite or NaN where an element is."""
     comment = "The norm of all gradients together."
     norms: dict[str, list[str]] = {}  # by the ranks that have parts
@@ -209,7 +184,7 @@ def _norm(scope: _Scope, params: list[_Param]) -> str:
     return scope.value("grad_norm", f"norm({together})")
 
 
-def _clip_norm(scope: _Scope, bound: float, norm: str, params: list[_Param]) -> None:
+def _clip_norm(scope: Body, bound: float, norm: str, params: list[_Param]) -> None:
     """As torch.nn.utils.clip_grad_norm_ does it: times bound / (norm + 1e-6), if less than 1."""
     told = f"Where it is above {bound:g}, gradients are scaled down to that norm."
     larger = scope.value("larger", f"add({norm}, 1e-06)", told)
@@ -227,18 +202,18 @@ def _clip_norm(scope: _Scope, bound: float, norm: str, params: list[_Param]) -> 
 # --- updates --------------------------------------------------------------------------------------
 
 
-def _update_where(finite: str, scope: _Scope, updates: Updates, params: list[_Param]) -> None:
+def _update_where(finite: str, scope: Body, updates: Updates, params: list[_Param]) -> None:
     """Updates that are made only where gradients are finite, and the loss's next scale."""
     writer, recipe = updates.writer, updates.recipe
     assert recipe.loss_scale is not None
-    inner = _Scope(writer.tensors)
+    inner = Body(set(writer.tensors))
     passed = [p.gradient for p in params]
     for p in params:
         p.gradient = inner.name(f"d_{p.stem}")
     _update(inner, updates, params)
     taken = {p.gradient: str(p.computed) for p in params}
     told = f"The updates of a step of {recipe.optimizer.name}."
-    update = writer.graph(f"{recipe.name}_update", taken, {}, inner.body, told)
+    update = writer.graph(f"{recipe.name}_update", taken, {}, inner.lines, told)
     skip = writer.graph(f"{recipe.name}_skip", taken, {}, [], "No updates.")
     scope.line(
         f"cond({finite}, {', '.join(passed)}, then={update}, else={skip})",
@@ -254,7 +229,7 @@ def _update_where(finite: str, scope: _Scope, updates: Updates, params: list[_Pa
     scope.line(f"{good} <- {next_good}")
 
 
-def _update(scope: _Scope, updates: Updates, params: list[_Param]) -> None:
+def _update(scope: Body, updates: Updates, params: list[_Param]) -> None:
     recipe = updates.recipe
     lr = _learning_rate(scope, updates)
     scalars = {}
@@ -281,11 +256,11 @@ def _update(scope: _Scope, updates: Updates, params: list[_Param]) -> None:
     _gather(scope, recipe, parts)
     counter = quote_name(recipe.counter)
     scope.line("")
-    following = scope.value(f"next_{recipe.counter}", f"add({counter}, 1)")
+    following = scope.value(identifier(f"next_{recipe.counter}"), f"add({counter}, 1)")
     scope.line(f"{counter} <- {following}")
 
 
-def _learning_rate(scope: _Scope, updates: Updates) -> str:
+def _learning_rate(scope: Body, updates: Updates) -> str:
     """The value of this step's learning rate, in f64."""
     lr, told = updates.optimizer.lr, f"Updates by {updates.optimizer.name}."
     if isinstance(lr, Schedule):
@@ -302,7 +277,7 @@ def _learning_rate(scope: _Scope, updates: Updates) -> str:
     return scope.value("lr_f64", f"cast({name}, dtype=f64)")
 
 
-def _rates(scope: _Scope, updates: Updates, lr: str, dtype: DType) -> list[str]:
+def _rates(scope: Body, updates: Updates, lr: str, dtype: DType) -> list[str]:
     """The values of the optimizer's scalars in `dtype`."""
     names, text = updates.optimizer.rates()
     if not text:
@@ -312,7 +287,7 @@ def _rates(scope: _Scope, updates: Updates, lr: str, dtype: DType) -> list[str]:
     return values
 
 
-def _keeps(scope: _Scope, updates: Updates, lr: str, params: list[_Param]) -> dict[str, str]:
+def _keeps(scope: Body, updates: Updates, lr: str, params: list[_Param]) -> dict[str, str]:
     """By name of a param, the last operand of its update, which has its weight decay."""
     decay = updates.recipe.decay
     if not updates.optimizer.decoupled:
@@ -326,19 +301,19 @@ def _keeps(scope: _Scope, updates: Updates, lr: str, params: list[_Param]) -> di
     return {p.name: shared[p.computed.dtype, decay[p.name]] for p in params}
 
 
-def _gather(scope: _Scope, recipe: Recipe, parts: Sequence[tuple[str, Part]]) -> None:
+def _gather(scope: Body, recipe: Recipe, parts: Sequence[tuple[str, Part]]) -> None:
     """The updates of params of which each rank has updated a part."""
     names = {part.value: name for name, part in parts}
     comment = "All parts of these params, of all ranks."
     for bucket in buckets([part for _, part in parts], recipe.bucket, recipe.bucket):
-        scope.body += ["", *[f"# {comment}"] * bool(comment)]
+        scope.lines += ["", *[f"# {comment}"] * bool(comment)]
         comment = ""
         for part, whole in zip(bucket, gathered(scope, bucket), strict=True):
             scope.line(f"{quote_name(names[part.value])} <- {whole}")
 
 
 def _update_param(
-    scope: _Scope, updates: Updates, p: _Param, scalars: list[str], share: str | None, rank: str
+    scope: Body, updates: Updates, p: _Param, scalars: list[str], share: str | None, rank: str
 ) -> str:
     """The line that computes a param and its states, and the updates of those; gives the name of
     the new param, or of this rank's part.

@@ -18,6 +18,7 @@ from opstep.runtime.ir.graph import (
     Module,
     Name,
     Span,
+    Statement,
     TypeParameter,
 )
 from opstep.runtime.ir.lexer import quote_name
@@ -53,6 +54,40 @@ def fresh(stem: str, taken: Collection[str]) -> str:
         k += 1
         name = f"{stem}_{k}"
     return name
+
+
+def statements(lines: Iterable[str]) -> tuple[Statement, ...]:
+    """Statements that are written so, without places."""
+    text = "\n".join(f"  {line}" for line in lines)
+    return rebuilt(parse(f"graph g() {{\n{text}\n}}\n").graphs["g"].body, {})
+
+
+class Body:
+    """Statements of a graph under construction. `taken`: the names that values cannot have, those
+    of new ones included; all bodies of a graph share them.
+    """
+
+    def __init__(self, taken: set[str]):
+        self.taken = taken
+        self.lines: list[str] = []
+
+    def name(self, stem: str) -> str:
+        """A name like this that is free."""
+        found = fresh(stem, self.taken)
+        self.taken.add(found)
+        return found
+
+    def line(self, text: str, comment: str = "") -> None:
+        """Adds a statement; one with a comment begins a paragraph."""
+        if comment:
+            self.lines += [*[""] * bool(self.lines), f"# {comment}"]
+        self.lines.append(text)
+
+    def value(self, stem: str, expression: str, comment: str = "") -> str:
+        """Adds a statement with one result; gives its name."""
+        name = self.name(stem)
+        self.line(f"{name} = {expression}", comment)
+        return name
 
 
 def rebuilt(node: _T, names: Mapping[str, str]) -> _T:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from opstep.training.loop import Metrics, Outcome, Trainer
+from opstep.training.loop import Metrics, Observer, Trainer
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-class Best:
+class Best(Observer):
     """An observer that keeps the params and states of the best validation, to `restore` them when
     the run has ended. Where no validation came, the last ones stay. `before`: those of the run that
     this one goes on with.
@@ -19,10 +19,6 @@ class Best:
 
     def __init__(self, before: Mapping[str, np.ndarray] | None = None) -> None:
         self._values = dict(before or {})
-
-    def began(self, trainer: Trainer) -> None: ...
-    def stepped(self, trainer: Trainer, metrics: Metrics) -> None: ...
-    def ended(self, trainer: Trainer, outcome: Outcome) -> None: ...
 
     def validated(self, trainer: Trainer, metrics: Metrics) -> None:
         if trainer.is_best:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.writer import words
-
-if TYPE_CHECKING:
-    from opstep.training.loop import Metrics, Outcome, Trainer
+from opstep.training.loop import Metrics, Observer, Outcome, Trainer
 
 
-class TensorBoard:
+class TensorBoard(Observer):
     """An observer that writes ``loss``, the other figures of steps and ``validation/loss`` to
     `folder`, where `tensorboard --logdir` shows each folder in it as a run. Steps are numbered as
     in a workspace. Where it cannot be written, training goes on: `say` is told once, and `problem`
@@ -37,9 +35,6 @@ class TensorBoard:
             self._writer = EventFileWriter(str(folder))
         except OSError as error:
             raise InputError(f"{folder} cannot be written: {words(error)}") from None
-
-    def began(self, trainer: Trainer) -> None:
-        """Nothing is known yet."""
 
     def stepped(self, trainer: Trainer, metrics: Metrics) -> None:
         self._add(trainer.step - 1, metrics)

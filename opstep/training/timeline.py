@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opstep.trace.recording import Recording
+from opstep.training.loop import Metrics, Observer, Outcome, Trainer
 
 if TYPE_CHECKING:
     from opstep.trace.sink import SinkReport
-    from opstep.training.loop import Metrics, Outcome, Trainer
 
 
-class Timeline:
+class Timeline(Observer):
     """An observer that has each step recorded, or those of `steps`, counted from the first of this
     run; behind these the run goes on at full speed. `reports`: at the end, what was written.
     """
@@ -30,9 +30,6 @@ class Timeline:
             self._left -= 1
             if self._left <= 0:
                 trainer.recording = None
-
-    def validated(self, trainer: Trainer, metrics: Metrics) -> None:
-        pass
 
     def ended(self, trainer: Trainer, outcome: Outcome) -> None:
         trainer.recording = None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from opstep.api.program import Program
 from opstep.api.training import grown
-from opstep.optim.writing import fresh, local_names, rebuilt
+from opstep.optim.writing import fresh, local_names, statements
 from opstep.runtime.ir.graph import (
     NOWHERE,
     Apply,
@@ -21,7 +21,6 @@ from opstep.runtime.ir.graph import (
     Update,
 )
 from opstep.runtime.ir.lexer import quote_name
-from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.places import gradients_called, place_of
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType, f32
@@ -148,16 +147,16 @@ def _calling(statement: Statement, inner: str, own: Sequence[tuple[str, Wanted]]
 
 def _figure(name: str, wanted: Wanted) -> tuple[Statement, ...]:
     value, figure = quote_name(wanted.value.name), wanted.figure
-    target, text = quote_name(name), ""
+    target = quote_name(name)
     dtype = wanted.value.type.dtype
     if figure == VALUE:
-        text = f"{target} = reshape({value}, shape=[])\n"
+        lines = [f"{target} = reshape({value}, shape=[])"]
     elif figure in SUMS and dtype.is_half:
         wide = quote_name(f"{name}_wide")
-        text = f"{wide} = cast({value}, dtype=f32)\n{target} = {FIGURES[figure].format(wide)}\n"
+        lines = [f"{wide} = cast({value}, dtype=f32)", f"{target} = {FIGURES[figure].format(wide)}"]
     else:
-        text = f"{target} = {FIGURES[figure].format(value)}\n"
-    return rebuilt(parse(f"graph g() {{\n{text}}}\n").graphs["g"].body, {})
+        lines = [f"{target} = {FIGURES[figure].format(value)}"]
+    return statements(lines)
 
 
 def _type(wanted: Wanted) -> TensorType:

@@ -17,18 +17,16 @@ from opstep.runtime.ir.graph import Apply, Name, Return
 from opstep.runtime.nan.kinds import KINDS
 from opstep.training.conditions import Condition, Figures, computed
 from opstep.training.data import Stream
+from opstep.training.loop import Metrics, Observer, Trainer
 from opstep.training.recorded import RunRecord
 from opstep.training.watched import VALUE, StepValue, Wanted, figures_of, step_values, watched
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from opstep.api.program import Program
     from opstep.training.data import Rows
-    from opstep.training.loop import Metrics, Outcome, Trainer
 
 
-class TrainingHunt:
+class TrainingHunt(Observer):
     """An observer under which each step raises flags. The first bad step ends the run as
     `Diverged`, which has the report; params and states are those before that step. Results that the
     step itself tests for being finite do not count. `kinds`: as of `hunt`. Of several ranks all end
@@ -65,15 +63,6 @@ class TrainingHunt:
         found = StepwiseHunt(program, graph, trainer.settings.run, self.kinds, ignored)
         found.hunter.any_of_us = trainer.ask_others or bool
         return found
-
-    def stepped(self, trainer: Trainer, metrics: Metrics) -> None:
-        pass
-
-    def validated(self, trainer: Trainer, metrics: Metrics) -> None:
-        pass
-
-    def ended(self, trainer: Trainer, outcome: Outcome) -> None:
-        pass
 
 
 HISTORY = 12  # steps of which figures are told
@@ -155,7 +144,7 @@ class _Watched:
     )
 
 
-class Watch:
+class Watch(Observer):
     """An observer that ends the run as `Tripped` after the first step for which one of these
     conditions holds, of several ranks on one of them. The step computes the figures that they need,
     and is else the same. In a workspace these are metrics: ``absmax.d_w``.
@@ -232,12 +221,6 @@ class Watch:
                 shown = one.history[-1][1]
                 history = {f: [(s, told[f]) for s, told in one.history] for f in shown}
                 yield Trip(condition.text, one.target, one.place, history)
-
-    def validated(self, trainer: Trainer, metrics: Metrics) -> None:
-        pass
-
-    def ended(self, trainer: Trainer, outcome: Outcome) -> None:
-        pass
 
 
 def _order(values: dict[str, StepValue], target: str) -> int:

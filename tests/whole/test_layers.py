@@ -38,7 +38,7 @@ LAYERS = [
 ]
 RUNTIME_LAYERS = [
     ["ir"],
-    ["arrays", "interrupts", "transforms"],
+    ["arrays", "interrupts", "transforms", "ulps"],
     ["plan"],
     ["recording", "statistics"],
     ["device"],

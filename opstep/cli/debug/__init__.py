@@ -24,7 +24,6 @@ from opstep.cli.options import (
     POLICY,
     fallback_option,
     import_option,
-    load_program,
     program_options,
     ranks_options,
     setting_options,
@@ -120,35 +119,24 @@ def debug(file: str, **options: Any) -> int:
 
 def opened(file: str, options: dict[str, Any]) -> core.Debugger:
     """The debugger of a program. Raises `OpstepError`."""
-    from opstep.api import sources
     from opstep.api.debugging import Debugger, debugged
     from opstep.api.rank_debugging import check_number, debug_ranks
-    from opstep.cli import inputs as inputs_given
-    from opstep.cli.run import check_kernels
+    from opstep.cli import inputs as given
     from opstep.runtime.debugger.ranks.lockstep import RankDebugger
 
     if options["autotune"]:
         raise InputError("--autotune is for opstep run", hint="times are kept for all commands")
-    check_kernels(options)
-    program = load_program(file, options)
+    asked = given.asked(file, options)
+    program = asked.program
     program.seed = options["seed"]
-    graph = sources.choose_graph(program.module, options["graph"], file)
-    symbols = sources.parse_symbols(options["symbols"])
-    sources.check_symbols(graph, symbols)
-
-    def gathered(rank: int) -> dict[str, Any]:
-        words = [word.replace("{rank}", str(rank)) for word in options["inputs"]]
-        return inputs_given.gather(program, graph, words, symbols, options["seed"])
-
     ranks = program.mesh.ranks
     check_number(ranks)
     apart = ranks > 1 and any("{rank}" in word for word in options["inputs"])
-    values = [gathered(r) for r in range(ranks)] if apart else gathered(0)
-    if options["params"]:
-        sources.load_params(program, options["params"])
+    values = [asked.values(rank=r) for r in range(ranks)] if apart else asked.values(rank=0)
+    asked.load_params()
     begin: Any = Debugger if ranks == 1 else debug_ranks
     debugger = begin(
-        program, graph.name.text, values, memory_budget=int(options["memory"] * 2**30),
+        program, asked.graph.name.text, values, memory_budget=int(options["memory"] * 2**30),
         files=Path.cwd(), **debugged(RunSettings.of(options)),
     )  # fmt: skip
     members = debugger.group.members if isinstance(debugger, RankDebugger) else [debugger]

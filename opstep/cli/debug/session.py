@@ -218,14 +218,7 @@ class Session(Standing):
     def print_value(self, text: str, form: str, lead: str) -> None:
         """Evaluates an expression in the selected frame and prints it."""
         value = self.debugger.evaluate(text, self.frame())
-        lines = list(value_lines(self.paint, value, form))
-        if len(lines) == 1:
-            self.say(f"{self.paint(visible(lead), 'bold')}{lines[0]}")
-            return
-        if lead:
-            self.say(self.paint(visible(lead.rstrip()), "bold"))
-        for line in lines:
-            self.say(f"  {line}")
+        self.say_value(lead, list(value_lines(self.paint, value, form)))
 
     def show_displays(self) -> None:
         """What ``display`` asked for, as far as it can be computed here."""

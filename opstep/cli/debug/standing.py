@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from opstep.cli.debug import showing
 from opstep.cli.debug.dialogue import Dialogue
 from opstep.cli.debug.registry import Refused
+from opstep.runtime.ir.diagnostics import visible
 
 
 class Shown(NamedTuple):
@@ -52,6 +53,16 @@ class Standing(Dialogue):
             raise Refused(f"there is no frame {number}", f"there are 0 to {count - 1}")
         self._selected, self.listed = number, None
         return self.frame()
+
+    def say_value(self, lead: str, lines: Sequence[str]) -> None:
+        """A value of several lines begins on a line of its own."""
+        if len(lines) == 1:
+            self.say(f"{self.paint(visible(lead), 'bold')}{lines[0]}")
+            return
+        if lead:
+            self.say(self.paint(visible(lead.rstrip()), "bold"))
+        for line in lines:
+            self.say(f"  {line}")
 
     def show_frame(self, frame: Any, heading: bool = True, lead: str = "", end: str = "") -> None:
         """A frame and the lines around where it stands."""

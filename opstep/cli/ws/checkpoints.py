@@ -64,9 +64,10 @@ def checkpoint(file: str, reference: str, output: str, everything: bool) -> int:
     states that graphs other than the step of training use: what `opstep run --params` takes for the
     program as it was before training.
     """
-    from opstep.cli.ws.tensors import check_target, write
+    from opstep.cli.inputs import ARRAYS, check_target
+    from opstep.cli.ws.tensors import write
 
-    target = check_target(output)
+    target = check_target(output, f"--output {output}", ARRAYS)
     with shown.workspace(file) as ws:
         found = ws.checkpoint(reference)
         values = ws.checkpoint_values(found)

@@ -12,9 +12,9 @@ from opstep.cli.common import (
     FloatRange,
     amount,
     console,
-    emit_json,
     json_option,
     option,
+    present,
 )
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
@@ -51,10 +51,7 @@ def compare(file: str, first: str, second: str, rtol: float, as_json: bool) -> i
     """
     with shown.workspace(file) as ws:
         found = ws.compare(first, second, rtol)
-    if as_json:
-        emit_json(record(found))
-    else:
-        show(found)
+    present(found, record, show, as_json)
     return OK if found.same else PROGRAM
 
 

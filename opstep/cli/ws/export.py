@@ -43,14 +43,8 @@ def export(file: str, table: str, run: str | None, output: str) -> int:
     use `load`.
     """
     from opstep.cli.inputs import check_target
-    from opstep.runtime.ir.errors import InputError
 
-    path = Path(output)
-    if path.suffix not in FORMATS:
-        raise InputError(
-            f"--output {output}: write to a {', '.join(FORMATS[:-1])} or .parquet file"
-        )
-    check_target(path, f"--output {output}", [])
+    path = check_target(output, f"--output {output}", FORMATS)
     with shown.workspace(file) as ws:
         text, arguments = question(ws, file, table, run)
         with ws.ask(text, arguments, timeout=None) as (columns, rows):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from opstep.cli.common import OK, amount, option, say, size
@@ -36,13 +34,9 @@ def plot(file: str, what: str, output: str, log: bool) -> int:
     opstep[viewer].
     """
     from opstep.cli.inputs import check_target
-    from opstep.runtime.ir.errors import InputError
     from opstep.trace.workspace import figures, picture
 
-    path = Path(output)
-    if path.suffix not in picture.FORMATS:
-        raise InputError(f"--output {output}: write to a .png, .svg or .pdf file")
-    check_target(path, f"--output {output}", [])
+    path = check_target(output, f"--output {output}", picture.FORMATS)
     query = figures.parse(what)
     with shown.workspace(file) as ws:
         lines = ws.lines(query)

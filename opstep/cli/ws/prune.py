@@ -21,16 +21,12 @@ if TYPE_CHECKING:
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-class Age(click.ParamType):
+def _age(value: str) -> float:
     """``30d``: a number and s, m, h, d or w, in seconds."""
-
-    name = "age"
-
-    def convert(self, value, param, ctx) -> float:
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])", str(value).strip())
-        if found is None or float(found[1]) * _UNITS[found[2]] > 1e9:
-            self.fail(f"{value!r} is not an age: write 30d, 12h or 2w.", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])", value.strip())
+    if found is None or float(found[1]) * _UNITS[found[2]] > 1e9:
+        raise click.BadParameter(f"{value!r} is not an age: write 30d, 12h or 2w.")
+    return float(found[1]) * _UNITS[found[2]]
 
 
 @verb(
@@ -44,7 +40,7 @@ class Age(click.ParamType):
     ],
     codes={OK: "success, also if there was nothing to remove"},
 )
-@option("--older-than AGE", "Runs that started before this: 12h, 30d.", Age())
+@option("--older-than AGE", "Runs that started before this: 12h, 30d.", _age)
 @option("--larger-than SIZE", "Runs that use more space than this: 500M, 2G.", Size())
 @option("--keep-last N", "All runs but the last N.", click.IntRange(0))
 @option("--run -r RUN…", "This run. Can be given several times.", to="named")

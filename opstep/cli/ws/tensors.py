@@ -108,9 +108,10 @@ def load(
     TENSOR is NAME, NAME@RUN or NAME@RUN:STEP. Without a step, it is the last of the run; without a
     run, the one saved by hand or, if there is none, that of all runs, which must be equal.
     """
+    from opstep.cli.inputs import ARRAYS, check_target
     from opstep.runtime.ir.errors import InputError
 
-    target = None if output is None else check_target(output)
+    target = None if output is None else check_target(output, f"--output {output}", ARRAYS)
     if kind and run is None:
         raise InputError("--kind needs a run", hint="add --run last")
     with shown.workspace(file) as ws:
@@ -140,18 +141,6 @@ def of_run(ws: Workspace, reference: str, kind: str | None) -> list[TensorRecord
     """The last of each name that a run has kept."""
     tensors = [t for t in ws.run(reference).tensors if kind is None or t.kind == kind]
     return list({t.name: t for t in tensors}.values())
-
-
-def check_target(output: str) -> Path:
-    """Complains of a file that arrays cannot be written to, before any are read."""
-    from opstep.cli.inputs import check_target
-    from opstep.runtime.ir.errors import InputError
-
-    path = Path(output)
-    if path.suffix not in (".npy", ".npz", ".safetensors"):
-        raise InputError(f"--output {output}: write to a .npy, .npz or .safetensors file")
-    check_target(path, f"--output {output}", [])
-    return path
 
 
 def write(path: Path, named: dict[str, np.ndarray]) -> None:

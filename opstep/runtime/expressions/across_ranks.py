@@ -14,26 +14,11 @@ from opstep.runtime.expressions.values import Evaluation, elements, type_of
 RANKS = "ranks"
 
 
-def evaluated_on(env: Evaluation, rank: int, code: Any) -> Any:
-    """What an expression is where another rank stands."""
-    return _evaluated_in(env, env.scope.on_rank(rank), code)
-
-
-def _evaluated_in(env: Evaluation, scope: Any, code: Any) -> Any:
-    here = env.scope
-    env.charge(0)
-    env.scope = scope
-    try:
-        return code(env)
-    finally:
-        env.scope = here
-
-
 def _each(env: Evaluation, x: Any, axes: Sequence[str]) -> Iterator[np.ndarray]:
     members: Sequence[int] = env.scope.ranks(axes)
     first = None
     for rank in members:
-        found = evaluated_on(env, rank, x)
+        found = env.within(env.scope.on_rank(rank), x)
         t = type_of(found)
         first = first or t
         if t.dtype is not first.dtype or t.rank != first.rank:
@@ -79,7 +64,7 @@ def shard(env: Evaluation, x: Deferred) -> Any:
     """x of what this rank has: of a param that is declared as shards, of which w is the whole, its
     own part. w@2 is that of rank 2.
     """
-    return _evaluated_in(env, env.scope.own(), x)
+    return env.within(env.scope.own(), x)
 
 
 @function(RANKS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.expressions.errors import ExpressionError, located
+from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.registry import FUNCTIONS, Deferred, Function
 from opstep.runtime.expressions.tree import (
     AtRank,
@@ -73,19 +73,16 @@ def argument(found: Function, p: inspect.Parameter, tree: Tree, compiled) -> Cod
     convert = _CONVERTERS[kind]
 
     def run(env: Evaluation) -> Any:
-        try:
-            return convert(env, code(env), p.name)
-        except ExpressionError as error:
-            raise located(error, tree.at) from None
+        value = code(env)
+        env.at = tree
+        return convert(env, value, p.name)
 
     return run
 
 
 def as_mask(tree: Tree) -> Tree:
     """Predicates as what says the same of each element: ``where(nan(x) and not inf(y))``."""
-    if isinstance(tree, Unary) and tree.sign == "not":
-        return tree._replace(operand=as_mask(tree.operand))
-    if isinstance(tree, AtStep | AtRank):
+    if isinstance(tree, AtStep | AtRank) or (isinstance(tree, Unary) and tree.sign == "not"):
         return tree._replace(operand=as_mask(tree.operand))
     if isinstance(tree, Binary) and tree.sign in ("and", "or"):
         return tree._replace(left=as_mask(tree.left), right=as_mask(tree.right))

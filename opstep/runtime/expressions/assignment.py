@@ -54,10 +54,11 @@ def _assignment(scope: Scope, target: str, value: str, limits: Limits) -> Assign
     result = parse(value).evaluate(scope, limits)
     if not isinstance(tree, Index):
         return Assignment(named.text, as_tensor(result, handle.type))
-    env = Evaluation(scope, limits)
+    env = Evaluation(scope, limits, tree)
     dtype = handle.type.dtype
     try:
         index = index_of(tree, compile_tree)(env)
+        env.at = tree
         index = check_index(env, handle.type.shape, dtype.itemsize, index)
         nbytes: Any = handle.type.nbytes
         env.charge(nbytes * 2)
@@ -66,7 +67,7 @@ def _assignment(scope: Scope, target: str, value: str, limits: Limits) -> Assign
         part = np.zeros(full.shape, bool)
         part[index] = True
     except (ExpressionError, *RAISED) as error:
-        raise located(error, tree.at) from None
+        raise located(error, env.at) from None
     return Assignment(named.text, full, part)
 
 

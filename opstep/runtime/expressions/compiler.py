@@ -1,7 +1,7 @@
 """Syntax trees to closures: what can be decided beforehand is, so that one evaluation is quick.
 
-A closure takes an `Evaluation` and gives a value. Errors get the column of the innermost part that
-knows one.
+A closure takes an `Evaluation` and gives a value. Before it computes, it sets `Evaluation.at`
+to its part of the tree, which errors without a column are about (`errors.located`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions import operators
-from opstep.runtime.expressions.across_ranks import evaluated_on
 from opstep.runtime.expressions.arguments import bind
-from opstep.runtime.expressions.errors import RAISED, ExpressionError, NoTensor, located
+from opstep.runtime.expressions.errors import ExpressionError, NoTensor
 from opstep.runtime.expressions.indexing import compile_index
 from opstep.runtime.expressions.registry import FUNCTIONS
 from opstep.runtime.expressions.tree import (
@@ -49,12 +48,7 @@ def compile_tree(tree: Tree) -> Code:
     return _COMPILERS[type(tree)](tree)
 
 
-def _number(tree: Number) -> Code:
-    value = tree.value
-    return lambda env: value
-
-
-def _text(tree: Text) -> Code:
+def _constant(tree: Number | Text) -> Code:
     value = tree.value
     return lambda env: value
 
@@ -84,20 +78,17 @@ def _unknown(env: Evaluation, name: str, at: int) -> ExpressionError:
 
 
 def _items(tree: Items) -> Code:
-    parts, at = [compile_tree(item) for item in tree.items], tree.at
+    parts = [compile_tree(item) for item in tree.items]
 
     def run(env: Evaluation) -> Any:
         values = [elements(env, part(env)) for part in parts]
+        env.at = tree
         if not values:
             return np.empty(0, np.float64)
-        shapes = {np.shape(v) for v in values}
-        if len(shapes) > 1:
-            raise ExpressionError("the rows of a list are of different shapes", at)
+        if len({np.shape(v) for v in values}) > 1:
+            raise ExpressionError("the rows of a list are of different shapes")
         env.charge(sum(np.size(v) for v in values) * 8)
-        try:
-            return np.stack([_item(v) for v in values])
-        except RAISED as error:
-            raise located(error, at) from None
+        return np.stack([_item(v) for v in values])
 
     return run
 
@@ -112,7 +103,7 @@ def _item(value: Any) -> Any:
 
 
 def _unary(tree: Unary) -> Code:
-    apply, operand, at = operators.UNARY[tree.sign], compile_tree(tree.operand), tree.at
+    apply, operand = operators.UNARY[tree.sign], compile_tree(tree.operand)
     if isinstance(tree.operand, Number) and tree.sign != "not":
         value = tree.operand.value
         constant = -value if tree.sign == "-" else value
@@ -120,10 +111,8 @@ def _unary(tree: Unary) -> Code:
 
     def run(env: Evaluation) -> Any:
         value = operand(env)
-        try:
-            return apply(env, value)
-        except (ExpressionError, *RAISED) as error:
-            raise located(error, at) from None
+        env.at = tree
+        return apply(env, value)
 
     return run
 
@@ -131,66 +120,49 @@ def _unary(tree: Unary) -> Code:
 def _binary(tree: Binary) -> Code:
     if tree.sign in ("and", "or"):
         return _short_circuit(tree)
-    return _applied(operators.BINARY[tree.sign], tree.left, tree.right, tree.at)
+    return _applied(operators.BINARY[tree.sign], tree, tree.left, tree.right)
 
 
-def _applied(apply: operators.Operator, first: Tree, second: Tree, at: int) -> Code:
+def _applied(apply: operators.Operator, tree: Tree, first: Tree, second: Tree) -> Code:
     left, right = compile_tree(first), compile_tree(second)
-    if isinstance(second, Number):
-        constant = second.value
 
-        def run(env: Evaluation) -> Any:
-            a = left(env)
-            try:
-                return apply(env, a, constant)
-            except (ExpressionError, *RAISED) as error:
-                raise located(error, at) from None
-    else:
-
-        def run(env: Evaluation) -> Any:
-            a, b = left(env), right(env)
-            try:
-                return apply(env, a, b)
-            except (ExpressionError, *RAISED) as error:
-                raise located(error, at) from None
+    def run(env: Evaluation) -> Any:
+        a, b = left(env), right(env)
+        env.at = tree
+        return apply(env, a, b)
 
     return run
 
 
 def _short_circuit(tree: Binary) -> Code:
     """``and`` and ``or``: the right side is looked at only where the left one does not decide."""
-    left, right, at = compile_tree(tree.left), compile_tree(tree.right), tree.at
-    ends = tree.sign == "or"
+    left, right, ends = compile_tree(tree.left), compile_tree(tree.right), tree.sign == "or"
     apply = operators.BINARY[tree.sign]
 
     def run(env: Evaluation) -> Any:
         a = left(env)
-        try:
-            if isinstance(a, bool | np.bool_) and bool(a) is ends:
-                return ends
-            return apply(env, a, right(env))
-        except (ExpressionError, *RAISED) as error:
-            raise located(error, at) from None
+        if isinstance(a, bool | np.bool_) and bool(a) is ends:
+            return ends
+        b = right(env)
+        env.at = tree
+        return apply(env, a, b)
 
     return run
 
 
 def _compare(tree: Compare) -> Code:
-    if len(tree.signs) == 1:
-        first, second = tree.operands
-        return _applied(operators.COMPARE[tree.signs[0]], first, second, tree.at)
-    codes, at = [compile_tree(o) for o in tree.operands], tree.at
     tests = [operators.COMPARE[sign] for sign in tree.signs]
+    if len(tests) == 1:
+        return _applied(tests[0], tree, *tree.operands)
+    codes = [compile_tree(o) for o in tree.operands]
 
     def run(env: Evaluation) -> Any:
         values = [code(env) for code in codes]
-        try:
-            found: Any = True
-            for k, test in enumerate(tests):
-                found = operators.both(env, found, test(env, values[k], values[k + 1]))
-            return found
-        except (ExpressionError, *RAISED) as error:
-            raise located(error, at) from None
+        env.at = tree
+        found: Any = True
+        for k, test in enumerate(tests):
+            found = operators.both(env, found, test(env, values[k], values[k + 1]))
+        return found
 
     return run
 
@@ -206,15 +178,11 @@ def _call(tree: Call) -> Code:
         if fused and isinstance(inner, Call) and len(inner.arguments) == 1 and not inner.keywords:
             return _call(Call(fused, inner.arguments, (), at))
     call, codes = found.call, bind(found, tree, compile_tree)
-    first = codes[0] if len(codes) == 1 else None
 
     def run(env: Evaluation) -> Any:
-        try:
-            if first is not None:
-                return unwrap_scalar(call(env, first(env)))
-            return unwrap_scalar(call(env, *[code(env) for code in codes]))
-        except (ExpressionError, *RAISED) as error:
-            raise located(error, at, tree.name) from None
+        arguments = [code(env) for code in codes]
+        env.at = tree
+        return unwrap_scalar(call(env, *arguments))
 
     return run
 
@@ -249,31 +217,24 @@ def _at_step(tree: AtStep) -> Code:
             there, missing = here.run(tree.run, tree.step), f"there is no run {tree.run[:40]}"
         if there is None:
             raise ExpressionError(missing, at)
-        env.charge(0)
-        env.scope = there
-        try:
-            return operand(env)
-        finally:
-            env.scope = here
+        return env.within(there, operand)
 
     return run
 
 
 def _at_rank(tree: AtRank) -> Code:
-    operand, rank, at = compile_tree(tree.operand), tree.rank, tree.at
+    operand, rank = compile_tree(tree.operand), tree.rank
 
     def run(env: Evaluation) -> Any:
-        try:
-            return evaluated_on(env, rank, operand)
-        except ExpressionError as error:
-            raise located(error, at) from None
+        env.at = tree
+        return env.within(env.scope.on_rank(rank), operand)
 
     return run
 
 
 _COMPILERS: dict[type, Callable[[Any], Code]] = {
-    Number: _number,
-    Text: _text,
+    Number: _constant,
+    Text: _constant,
     Name: _name,
     Items: _items,
     Unary: _unary,

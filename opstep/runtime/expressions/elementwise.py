@@ -13,7 +13,6 @@ from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.operators import mismatch
 from opstep.runtime.expressions.registry import Dtype, Elements, Lazy, Mask, add, function
 from opstep.runtime.expressions.values import (
-    FREE,
     NUMBERS,
     Evaluation,
     as_float,
@@ -76,8 +75,7 @@ def _real(apply: Callable[[Any], Any]) -> Any:
         value = as_float(env, x)
         if isinstance(value, float):
             return apply(np.float64(value)).item()
-        if value.size > FREE:
-            env.charge(value.nbytes)
+        env.charge_elements(value.size, value.itemsize)
         return apply(value)
 
     return call
@@ -89,8 +87,7 @@ def _rounding(apply: Callable[[Any], Any]) -> Any:
             return apply(np.float64(x)).item() if isinstance(x, float) else int(x)
         if x.dtype.kind in "iub":
             return x
-        if x.size > FREE:
-            env.charge(x.nbytes)
+        env.charge_elements(x.size, x.itemsize)
         return apply(x)
 
     return call
@@ -103,8 +100,8 @@ def _plain(apply: Callable[[Any], Any]) -> Any:
             return value if isinstance(x, float) or abs(value) >= 2**53 else int(value)
         if x.dtype == np.bool_:
             x = converted(env, x, np.int64)
-        elif x.size > FREE:
-            env.charge(x.nbytes)
+        else:
+            env.charge_elements(x.size, x.itemsize)
         return apply(x)
 
     return call
@@ -175,8 +172,7 @@ def _test(test: Callable[[Any], Any], otherwise: bool) -> Any:
     def call(env: Evaluation, x: Elements) -> Any:
         if isinstance(x, NUMBERS):
             return bool(test(np.float64(x)))
-        if x.size > FREE:
-            env.charge(x.size)
+        env.charge_elements(x.size, 1)
         if x.dtype.kind in "fV":
             return test(x)
         return np.full(x.shape, otherwise)[()]
@@ -197,8 +193,7 @@ def isunwritten(env: Evaluation, x: Elements) -> Any:
     """
     if isinstance(x, NUMBERS):
         return False
-    if x.size > FREE:
-        env.charge(x.size)
+    env.charge_elements(x.size, 1)
     mark = payload(dtype_named(x))
     return (np.ascontiguousarray(x).view(mark.dtype) == mark).reshape(x.shape)[()]
 
@@ -208,8 +203,7 @@ def bits(env: Evaluation, x: Elements) -> Any:
     """The bits of an element as an integer of the same size."""
     if isinstance(x, NUMBERS):
         x = np.float64(x) if isinstance(x, float) else np.int64(x)
-    if x.size > FREE:
-        env.charge(x.nbytes)
+    env.charge_elements(x.size, x.itemsize)
     if x.dtype.kind in "iub":
         return x
     return np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").reshape(x.shape)[()]
@@ -225,8 +219,7 @@ def cast(env: Evaluation, x: Elements, to: Dtype) -> Any:
     target = dtype(to)
     if isinstance(x, NUMBERS):
         x = np.float64(x) if isinstance(x, float) else np.int64(x)
-    if x.size > FREE:
-        env.charge(x.size * (target.itemsize + 8))
+    env.charge_elements(x.size, target.itemsize + 8)
     if target.is_integer and x.dtype.kind in "fV":
         return _saturated(x, target.numpy)
     if target.name == "bool":
@@ -273,6 +266,5 @@ def where(env: Evaluation, c: Mask, a: Lazy | None = None, b: Lazy | None = None
         size = prod(np.broadcast_shapes(np.shape(condition), first.shape, second.shape))
     except ValueError:
         raise ExpressionError("c, a and b do not broadcast") from None
-    if size > FREE:
-        env.charge(size * 8)
+    env.charge_elements(size, 8)
     return np.where(condition, first, second)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from opstep.runtime.expressions.tree import Call, Tree
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import Source, Span
 
@@ -49,16 +50,17 @@ class NoTensor(ExpressionError):
 RAISED = (ArithmeticError, IndexError, MemoryError, TypeError, ValueError)
 
 
-def located(error: Exception, at: int, what: str = "") -> ExpressionError:
-    """An error with its column, once."""
+def located(error: Exception, tree: Tree) -> ExpressionError:
+    """An error of a part of the tree, with a column."""
     if isinstance(error, ExpressionError):
         if error.column < 0:
-            error.column = at
+            error.column = tree.at
         return error
     if isinstance(error, MemoryError):
-        return ExpressionError("there is not enough memory for it", at)
+        return ExpressionError("there is not enough memory for it", tree.at)
     line = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return ExpressionError(f"{what}: {line}" if what else line, at)
+    called = f"{tree.name}: " if isinstance(tree, Call) else ""
+    return ExpressionError(called + line, tree.at)
 
 
 class Limits(NamedTuple):

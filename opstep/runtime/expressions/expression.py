@@ -59,7 +59,7 @@ class Expression:
         return self._evaluated(scope, limits, lambda env: truth(env, run(env)))
 
     def _evaluated(self, scope: Scope, limits: Limits, run: Any) -> Any:
-        env = Evaluation(scope, limits)
+        env = Evaluation(scope, limits, self.tree)
         try:
             if not self._may_warn:
                 return run(env)
@@ -70,7 +70,7 @@ class Expression:
             failed = ExpressionError(first.message, self._column_of_load(), first.hint)
             raise failed.of(self.text) from error
         except (ExpressionError, *RAISED) as error:
-            raise located(error, self.tree.at).of(self.text) from None
+            raise located(error, env.at).of(self.text) from None
 
     def _column_of_load(self) -> int:
         for tree in _walk(self.tree):

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.arguments import as_mask
-from opstep.runtime.expressions.errors import RAISED, ExpressionError, located
+from opstep.runtime.expressions.errors import LIMITS, ExpressionError, located
 from opstep.runtime.expressions.tree import Index, Number, Rest, Slice, Tree, Unary
 from opstep.runtime.expressions.values import (
-    FREE,
     Evaluation,
     ValueTable,
     as_integer,
@@ -28,17 +27,15 @@ _FAR = 1 << 62  # an index beyond this is beyond any tensor, and NumPy takes non
 
 def compile_index(tree: Index, compiled: Callable[[Tree], Code]) -> Code:
     """A closure that takes a part of its operand."""
-    operand, at = compiled(tree.operand), tree.at
+    operand = compiled(tree.operand)
     items = index_of(tree, compiled)
-    fixed = items(None) if _constant(tree) else None
+    fixed = _fixed(tree, items) if _constant(tree) else None
 
     def run(env: Evaluation) -> Any:
         value = operand(env)
         index = fixed if fixed is not None else items(env)
-        try:
-            return subscript(env, value, index)
-        except (ExpressionError, *RAISED) as error:
-            raise located(error, at) from None
+        env.at = tree
+        return subscript(env, value, index)
 
     return run
 
@@ -94,8 +91,7 @@ def check_index(env: Evaluation, shape: tuple, itemsize: int, index: tuple) -> t
     count = prod(parts) * prod(shape[axis:])
     if picked:
         count *= prod(np.broadcast_shapes(*picked))
-    if count > FREE:
-        env.charge(count * itemsize)
+    env.charge_elements(count, itemsize)
     return index
 
 
@@ -124,52 +120,52 @@ def _item(item: Tree | Slice | Rest, compiled: Callable[[Tree], Code]) -> Code:
     if isinstance(item, Rest):
         return lambda env: Ellipsis
     if isinstance(item, Slice):
-        bounds = [None if b is None else _bound(b, compiled) for b in item[:3]]
+        bounds = [None if b is None else _integer(b, compiled) for b in item[:3]]
         at = item.at
 
         def cut(env: Evaluation) -> slice:
-            start, stop, step = (None if b is None else b(env) for b in bounds)
+            numbers = (None if b is None else as_integer(b(env), "a bound") for b in bounds)
+            start, stop, step = (n if n is None else max(-_FAR, min(n, _FAR)) for n in numbers)
             if step == 0:
                 raise ExpressionError("the step of a slice is not 0", at)
             return slice(start, stop, step)
 
         return cut
-    code, at = compiled(as_mask(item)), item.at
+    code = _integer(as_mask(item), compiled)
 
     def one(env: Evaluation) -> Any:
-        value = elements(env, code(env))
-        if isinstance(value, np.ndarray):
-            if value.dtype.kind not in "iub":
-                raise ExpressionError(f"{type_of(value)} is no index", at, "integers or bools are")
-            return value
-        return _check_range(as_integer(value, "an index"), at)
+        value = code(env)
+        if not isinstance(value, np.ndarray):
+            number = as_integer(value, "an index")
+            if abs(number) > _FAR:
+                raise ExpressionError(f"index {number} is out of range")
+            return number
+        if value.dtype.kind not in "iub":
+            raise ExpressionError(f"{type_of(value)} is no index", hint="integers or bools are")
+        return value
 
-    return _located(one, at)
-
-
-def _bound(tree: Tree, compiled: Callable[[Tree], Code]) -> Code:
-    code, at = compiled(tree), tree.at
-    return _located(lambda env: _clipped(as_integer(elements(env, code(env)), "a bound")), at)
+    return one
 
 
-def _located(code: Code, at: int) -> Code:
+def _integer(tree: Tree, compiled: Callable[[Tree], Code]) -> Code:
+    """Its elements, which are to be integers; what is wrong with them is said of it."""
+    code = compiled(tree)
+
     def run(env: Evaluation) -> Any:
-        try:
-            return code(env)
-        except ExpressionError as error:
-            raise located(error, at) from None
+        value = code(env)
+        env.at = tree
+        return elements(env, value)
 
     return run
 
 
-def _check_range(number: int, at: int) -> int:
-    if abs(number) > _FAR:
-        raise ExpressionError(f"index {number} is out of range", at)
-    return number
-
-
-def _clipped(number: int) -> int:
-    return max(-_FAR, min(number, _FAR))
+def _fixed(tree: Index, items: Callable[[Any], tuple]) -> tuple:
+    """An index that needs no scope."""
+    env = Evaluation(None, LIMITS, tree)
+    try:
+        return items(env)
+    except ExpressionError as error:
+        raise located(error, env.at) from None
 
 
 def _constant(tree: Index) -> bool:

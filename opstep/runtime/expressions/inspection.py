@@ -18,7 +18,6 @@ from opstep.runtime.expressions.registry import (
 )
 from opstep.runtime.expressions.text import bars, index_text, rounded_text, tensor_text
 from opstep.runtime.expressions.values import (
-    FREE,
     Evaluation,
     ValueTable,
     array_statistics,
@@ -29,6 +28,7 @@ from opstep.runtime.expressions.values import (
     type_of,
 )
 from opstep.runtime.statistics import BINS, LOWEST
+from opstep.runtime.ulps import bits, ulps
 
 INSPECTION = "looking at tensors"
 TIME = "other steps, runs and files"
@@ -144,9 +144,7 @@ def same(env: Evaluation, a: Elements, b: Elements) -> Any:
 def _same(a: Any, b: Any) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    width = f"u{a.dtype.itemsize}"
-    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    return bool(np.array_equal(a.view(width), b.view(width)))
+    return bool(np.array_equal(bits(a), bits(b)))
 
 
 @function(INSPECTION)
@@ -232,18 +230,9 @@ def _ulps(x: np.ndarray, y: np.ndarray) -> Any:
     """How many floats of the type lie between; None for what has no such steps."""
     if x.dtype != y.dtype or x.dtype.kind not in "fV":
         return None
-    bits = x.dtype.itemsize * 8
-    sign = np.uint64(1 << (bits - 1))
-
-    def ordered(v: np.ndarray) -> np.ndarray:
-        raw = np.ascontiguousarray(v).view(f"u{x.dtype.itemsize}").astype(np.uint64)
-        magnitude = raw & (sign - np.uint64(1))
-        return np.where(raw & sign, sign - magnitude, sign + magnitude)
-
-    a, b = ordered(x), ordered(y)
-    gap = np.maximum(a, b) - np.minimum(a, b)
     odd = np.isnan(x.astype(np.float64)) | np.isnan(y.astype(np.float64))
-    return np.minimum(np.where(odd, 0, gap), np.uint64(2**63 - 1)).astype(np.int64)
+    gap = np.where(odd, 0, ulps(x, y))
+    return np.minimum(gap, np.uint64(2**63 - 1)).astype(np.int64)
 
 
 # --- other steps, runs and files ---
@@ -261,16 +250,8 @@ def prev(env: Evaluation, x: Deferred, steps: Integer = 1) -> Any:
 
 
 def _before(env: Evaluation, x: Any, steps: int) -> tuple[Any, bool]:
-    here = env.scope
-    there = here.relative(-steps) if steps else here
-    if there is None:
-        return None, False
-    env.charge(0)
-    env.scope = there
-    try:
-        return x(env), True
-    finally:
-        env.scope = here
+    there = env.scope.relative(-steps) if steps else env.scope
+    return (None, False) if there is None else (env.within(there, x), True)
 
 
 @function(TIME)
@@ -278,7 +259,7 @@ def changed(env: Evaluation, x: Deferred) -> Any:
     """Whether any bit of x has changed since the previous step or iteration; false in the first,
     and if x had no value then.
     """
-    now = x(env)
+    now = env.within(env.scope, x)
     try:
         before, there = _before(env, x, 1)
     except NoTensor:
@@ -291,8 +272,7 @@ def changed(env: Evaluation, x: Deferred) -> Any:
     if type_of(now) != type_of(before):
         return True
     size: Any = type_of(now).size
-    if size > FREE:
-        env.charge(size * 2)
+    env.charge_elements(size, 2)
     return not _same(np.asarray(elements(env, now)), np.asarray(elements(env, before)))
 
 
@@ -303,17 +283,12 @@ def was(env: Evaluation, x: Deferred, changes: Integer = 1) -> Any:
     """
     if changes < 0:
         raise ExpressionError("changes are counted back, from 0", hint="write was(x, 3)")
-    here = env.scope
-    there = here.changed(changes) if changes else here
-    env.charge(0)
-    env.scope = there
+    there = env.scope.changed(changes) if changes else env.scope
     try:
-        return x(env)
+        return env.within(there, x)
     except NoTensor as error:
         hint = "it did not change so often, or that is forgotten"
         raise ExpressionError("there is no such version", error.column, hint) from None
-    finally:
-        env.scope = here
 
 
 @function(TIME)

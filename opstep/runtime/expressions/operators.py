@@ -10,7 +10,6 @@ import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.values import (
-    FREE,
     NUMBERS,
     Evaluation,
     combined,
@@ -146,8 +145,7 @@ def product(env: Evaluation, a: Any, b: Any) -> Any:
             f"the product would take {size * inner:,} multiplications",
             hint="take parts: a[:64] @ b[:, :64]",
         )
-    if size > FREE:
-        env.charge(size * 8)
+    env.charge_elements(size, 8)
     a, b = combined_halves(env, a), combined_halves(env, b)
     if a.dtype != b.dtype:
         common = np.float64 if np.float64 in (a.dtype, b.dtype) else np.result_type(a, b)

@@ -17,7 +17,6 @@ import numpy as np
 from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.registry import Axes, Lazy, Mask, Number, add, function
 from opstep.runtime.expressions.values import (
-    FREE,
     NUMBERS,
     SMALL,
     Evaluation,
@@ -54,8 +53,7 @@ def _array(env: Evaluation, value: Any, axis: Axis) -> Any:
 
 
 def _reduced(env: Evaluation, apply: Callable[..., Any], array: Any, axis: Axis, **more) -> Any:
-    if array.size > FREE:
-        env.charge(array.nbytes)
+    env.charge_elements(array.size, array.itemsize)
     return apply(array, axis=axis, **more) if axis is not None else apply(array, **more)
 
 
@@ -69,10 +67,6 @@ def _not_empty(array: Any, axis: Axis) -> Any:
 @function(REDUCTIONS)
 def sum_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     """Sum, in f64, or in i64 for integers and bools."""
-    return _sum(env, x, axis)
-
-
-def _sum(env: Evaluation, x: Any, axis: Axis) -> Any:
     s = _device_statistics(x, axis)
     if s is not None and x.type.dtype.is_float:
         odd = _odd(s)
@@ -148,8 +142,7 @@ def absmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     s = _device_statistics(x, axis)
     if s is None:
         array = _not_empty(_array(env, x, axis), axis)
-        if array.size > FREE:
-            env.charge(array.nbytes)
+        env.charge_elements(array.size, array.itemsize)
         if array.dtype.kind in "iu":  # the magnitude of the smallest one is out of its own range
             array = array.astype(np.int64)
         return np.asarray(np.abs(array)).max(axis)
@@ -165,8 +158,7 @@ def l2(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
         s = x.statistics() if is_handle(x) else array_statistics(env, elements(env, x))
         return np.float64(not_a_number if s.nan else inf if s.finite < s.count else s.l2 or 0.0)
     array = as_f64(env, _array(env, x, axis))
-    if array.size > FREE:
-        env.charge(array.nbytes)
+    env.charge_elements(array.size, array.itemsize)
     return np.sqrt(np.square(array).sum(axis=axis))
 
 
@@ -246,8 +238,7 @@ def _odd_elements(
         if s is not None:
             return figure(s)
         array = np.asarray(elements(env, x))
-        if array.size > FREE:
-            env.charge(array.size)
+        env.charge_elements(array.size, 1)
         return int(np.count_nonzero(test(array))) if array.dtype.kind in "fV" else 0
 
     doc = f"Whether any element is {words[0]}. {_MASK}"
@@ -277,8 +268,7 @@ def _some(env: Evaluation, x: Any, figure: Callable[[Statistics], bool], test: A
         return False
     if not isinstance(array, np.ndarray):
         return bool(test(np.float64(array)))
-    if array.size > FREE:
-        env.charge(array.size)
+    env.charge_elements(array.size, 1)
     return bool(test(array).any())
 
 

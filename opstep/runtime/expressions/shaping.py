@@ -9,7 +9,7 @@ import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.registry import Axes, Elements, Integer, Lazy, function
-from opstep.runtime.expressions.values import FREE, Evaluation, as_f64, as_float, type_of
+from opstep.runtime.expressions.values import Evaluation, as_f64, as_float, type_of
 
 SHAPES = "shapes"
 ORDER = "choosing and ordering"
@@ -88,8 +88,7 @@ def _axis(array: np.ndarray, axis: int) -> int:
 def sort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     """Sorted in ascending order along an axis; NaNs come last."""
     array = np.asarray(x)
-    if array.size > FREE:
-        env.charge(array.size * 64)  # for its time
+    env.charge_elements(array.size, 64)  # for its time
     return np.sort(array, axis=_axis(array, axis))
 
 
@@ -97,8 +96,7 @@ def sort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
 def argsort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     """The indices that sort x along an axis: argsort(x)[0] is the index of the smallest element."""
     array = np.asarray(x)
-    if array.size > FREE:
-        env.charge(array.size * 64)
+    env.charge_elements(array.size, 64)
     return np.argsort(array, axis=_axis(array, axis), kind="stable")
 
 
@@ -106,8 +104,7 @@ def argsort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
 def unique(env: Evaluation, x: Elements) -> Any:
     """The distinct elements, in ascending order."""
     array = as_f64(env, x) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
-    if array.size > FREE:
-        env.charge(array.size * 64)
+    env.charge_elements(array.size, 64)
     return np.unique(array).astype(np.asarray(x).dtype)
 
 
@@ -115,8 +112,7 @@ def unique(env: Evaluation, x: Elements) -> Any:
 def cumsum(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     """Cumulative sum along an axis, in f64, or in i64 for integers and bools."""
     array = np.asarray(x)
-    if array.size > FREE:
-        env.charge(array.size * 8)
+    env.charge_elements(array.size, 8)
     integral = array.dtype.kind in "iub"
     return np.cumsum(array, _axis(array, axis), np.int64 if integral else np.float64)
 
@@ -125,8 +121,7 @@ def cumsum(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
 def softmax(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     """exp(x) / sum(exp(x)) along an axis, in f64."""
     array = as_f64(env, as_float(env, x))
-    if array.size > FREE:
-        env.charge(array.nbytes * 3)
+    env.charge_elements(array.size, array.itemsize * 3)
     _axis(array, axis)
     if not array.size:
         return array

@@ -107,25 +107,12 @@ Tree = (
 )  # fmt: skip
 
 
-def parts(tree: Tree) -> list[Tree]:
-    """The trees directly below one."""
-    match tree:
-        case Unary() | Field() | AtStep() | AtRank():
-            return [tree.operand]
-        case Binary():
-            return [tree.left, tree.right]
-        case Compare():
-            return list(tree.operands)
-        case Items():
-            return list(tree.items)
-        case Call():
-            return [*tree.arguments, *(value for _, value in tree.keywords)]
-        case Index():
-            below: list[Tree] = [tree.operand]
-            for item in tree.items:
-                if isinstance(item, Slice):
-                    below += [p for p in item[:3] if p is not None]
-                elif not isinstance(item, Rest):
-                    below.append(item)
-            return below
-    return []
+def parts(tree: Tree | tuple) -> list[Tree]:
+    """The trees directly below one: its fields, and what is in its lists, slices and keywords."""
+    found: list[Tree] = []
+    for one in tree:
+        if isinstance(one, Tree):
+            found.append(one)
+        elif isinstance(one, tuple):
+            found += parts(one)
+    return found

@@ -6,7 +6,7 @@ elements are NumPy's, so that each operation is one call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from time import monotonic
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError, Limits
+from opstep.runtime.expressions.tree import Tree
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, dtype_of, promote
 from opstep.runtime.statistics import Statistics
 
@@ -57,12 +58,15 @@ _INF = float("inf")
 
 
 class Evaluation:
-    """One evaluation: where it takes place, and what is left of its limits."""
+    """One evaluation: where it takes place, and what is left of its limits. `at`: the part of the
+    tree that is computed, which errors without a column are about.
+    """
 
-    __slots__ = ("deadline", "left", "limits", "scope")
+    __slots__ = ("at", "deadline", "left", "limits", "scope")
 
-    def __init__(self, scope: Any, limits: Limits):
+    def __init__(self, scope: Any, limits: Limits, at: Tree):
         self.scope = scope
+        self.at = at
         self.limits = limits
         self.left = limits.bytes
         self.deadline = monotonic() + limits.seconds
@@ -77,6 +81,23 @@ class Evaluation:
             )
         if monotonic() > self.deadline:
             raise ExpressionError(f"not done after {self.limits.seconds:g} seconds")
+
+    def charge_elements(self, count: int, nbytes: int) -> None:
+        """So many elements of so many bytes are about to be computed; a few are not counted."""
+        if count > FREE:
+            self.charge(count * nbytes)
+
+    def within(self, scope: Any, code: Callable[[Evaluation], Any]) -> Any:
+        """What an expression is in another scope."""
+        here, at = self.scope, self.at
+        self.charge(0)
+        self.scope = scope
+        try:
+            found = code(self)
+        finally:
+            self.scope = here
+        self.at = at
+        return found
 
 
 def is_handle(value: Any) -> bool:
@@ -138,8 +159,7 @@ def converted(env: Evaluation, array: Any, to: Any) -> Any:
     target = np.dtype(to)
     if array.dtype == target:
         return array
-    if array.size > FREE:
-        env.charge(array.size * target.itemsize)
+    env.charge_elements(array.size, target.itemsize)
     return array.astype(target)
 
 
@@ -160,8 +180,7 @@ def combined(env: Evaluation, a: Any, b: Any, factor: int = 1) -> tuple[Any, Any
     if plain_a:
         b, a = combined(env, b, a, factor)
         return a, b
-    if a.size > FREE:
-        env.charge(a.size * 8 * factor)
+    env.charge_elements(a.size, 8 * factor)
     return a, like(a, b)
 
 
@@ -190,8 +209,7 @@ def bound(env: Evaluation, a: Any, b: Any, factor: int = 1) -> None:
     except ValueError:
         raise ExpressionError(f"{type_of(a)} and {type_of(b)} do not broadcast") from None
     size = prod(shape)
-    if size > FREE:
-        env.charge(size * max(a.dtype.itemsize, b.dtype.itemsize) * factor)
+    env.charge_elements(size, max(a.dtype.itemsize, b.dtype.itemsize) * factor)
 
 
 def unwrap_scalar(value: Any) -> Any:

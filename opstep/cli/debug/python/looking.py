@@ -134,7 +134,7 @@ def info(session: PythonSession, text: str) -> None:
 
 def show(session: PythonSession, found: list[dict[str, Any]], none: str) -> None:
     for one in found:
-        session.say_value(f"{one['name']} = ", str(one["value"]))
+        session.say_text(f"{one['name']} = ", str(one["value"]))
     if not found:
         session.say(none)
 

@@ -89,7 +89,7 @@ def finish(session: PythonSession, text: str) -> None:
         for found in session.variables("locals"):
             if found["name"].startswith("(return) "):
                 name = found["name"].removeprefix("(return) ")
-                session.say_value(f"{name} returned ", str(found["value"]))
+                session.say_text(f"{name} returned ", str(found["value"]))
 
 
 @command("until [LOCATION]", "u", "unt", completes="place")

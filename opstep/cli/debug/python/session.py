@@ -336,18 +336,13 @@ class PythonSession(Standing):
 
     def print_value(self, text: str, lead: str) -> None:
         """Evaluates an expression in the selected frame and prints it. Raises `Refused`."""
-        self.say_value(lead, str(self.evaluate(text).get("result", "")))
+        self.say_text(lead, str(self.evaluate(text).get("result", "")))
 
-    def say_value(self, lead: str, value: str) -> None:
-        """A value of several lines begins on a line of its own."""
+    def say_text(self, lead: str, value: str) -> None:
+        """A value as the adapter writes it; NaNs and infinities in red."""
         style = "red" if re.search(r"\b(NaN|nan|inf)\b", value) else ""
-        shown = [self.paint(visible(line), style) for line in value.splitlines() or [""]]
-        if len(shown) == 1:
-            self.say(f"{self.paint(visible(lead), 'bold')}{shown[0]}")
-            return
-        self.say(self.paint(visible(lead.rstrip()), "bold"))
-        for line in shown:
-            self.say(f"  {line}")
+        lines = value.splitlines() or [""]
+        self.say_value(lead, [self.paint(visible(line), style) for line in lines])
 
     def show_displays(self) -> None:
         """Values of ``display``, as far as they can be evaluated here."""
