@@ -104,6 +104,28 @@ def test_pads_and_their_gradients(compiled, programs, mode, pads):
     assert not others & {op for g in graphs for op in called(g)}
 
 
+def test_the_gradient_of_a_matrix_times_a_vector_transposes_nothing(compiled, programs):
+    operands = [torch.randn(n, requires_grad=True) for n in ((5, 3), (3,))]
+    gy = torch.randn(5)
+    found, expected = (
+        torch.autograd.grad(f(*operands), operands, gy) for f in (compiled(torch.mv), torch.mv)
+    )
+    torch.testing.assert_close(found, expected)
+    assert "transpose" not in called(programs["backward"].graphs["backward"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gated_linear_units(compiled, programs, dtype):
+    x = torch.randn(3, 4, 8, dtype=dtype, requires_grad=True)
+    expected, found = (f(x, 1) for f in (F.glu, compiled(F.glu)))
+    gy = torch.randn_like(expected)
+    torch.testing.assert_close(found, expected)
+    of_found, of_expected = (torch.autograd.grad(y, x, gy)[0] for y in (found, expected))
+    torch.testing.assert_close(of_found, of_expected)
+    for name, program in programs.items():
+        assert called(program.graphs[name])[0] == "split", "before it is converted"
+
+
 def test_maxima_in_a_graph_that_pytorch_runs_itself(compiled):
     def f(x):
         return torch.fft.fft(pooled(x)).abs()
