@@ -124,9 +124,9 @@ def _is_mask(index: fx.Node) -> bool:
 
 
 def _is_wrapped(index: fx.Node, size: Any) -> bool:
-    """Whether it is what a division by the size leaves."""
-    wraps = index.target is torch.ops.aten.remainder.Scalar
-    return wraps and isinstance(size, int) and index.args[1] == size > 0
+    """Whether it is what a division by no more than the size leaves."""
+    divisor = index.args[1] if index.target is torch.ops.aten.remainder.Scalar else None
+    return isinstance(divisor, int) and isinstance(size, int) and 0 < divisor <= size
 
 
 def _chain(index: fx.Node) -> list[fx.Node] | None:
