@@ -59,24 +59,31 @@ class Index(NamedTuple):
                     args, kwargs = map_arg((n.args, n.kwargs), values.__getitem__)
                     values[n] = n.target(*args, **kwargs)  # pyright: ignore - an op
             found = values[self.chain[-1]]
-            if self.ignored is not None:
-                found = found[found != self.ignored]
             if size is None and not found.all():
                 raise _refused(self.node, "divides no integer by 0")
-            if size is not None and found.numel():
-                for index in map(int, found.aminmax()):
-                    if not low <= index < size:
-                        why = f"takes no index {index}: there are {size} elements"
-                        raise _refused(self.node, why)
+            if size is None or _outside(found, low, size) is None:
+                return
+            if self.ignored is not None:
+                found = found[found != self.ignored]
+            index = _outside(found, low, size)
+            if index is not None:
+                why = f"takes no index {index}: there are {size} elements"
+                raise _refused(self.node, why)
 
         return check
+
+
+def _outside(found: torch.Tensor, low: int, size: int) -> int | None:
+    """The least or the largest of these indices, where that is not from `low` to below `size`."""
+    extremes = map(int, found.aminmax()) if found.numel() else ()
+    return next((index for index in extremes if not low <= index < size), None)
 
 
 def indices(graph: fx.Graph) -> Iterator[Index]:
     """Those that can be looked at before the graph runs."""
     for node in graph.nodes:
         for index, size in _taken(node):
-            chain = _chain(index)
+            chain = None if _is_wrapped(index, size) else _chain(index)
             if chain is not None:
                 ignored: Any = node.args[4] if _name(node) in LABELS else None
                 yield Index(node, chain, size, ignored)
@@ -114,6 +121,12 @@ def _taken(node: fx.Node) -> Iterator[tuple[Any, Any]]:
 
 def _is_mask(index: fx.Node) -> bool:
     return index.meta["val"].dtype in (torch.bool, torch.uint8)
+
+
+def _is_wrapped(index: fx.Node, size: Any) -> bool:
+    """Whether it is what a division by no more than the size leaves."""
+    divisor = index.args[1] if index.target is torch.ops.aten.remainder.Scalar else None
+    return isinstance(divisor, int) and isinstance(size, int) and 0 < divisor <= size
 
 
 def _chain(index: fx.Node) -> list[fx.Node] | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._decomp.decompositions import pw_cast_for_opmath
+from torch._prims_common import get_computation_dtype
 from torch.nn import functional
 
 import opstep.frontends.torch.attention  # noqa: F401 - registers the op
@@ -118,6 +119,28 @@ def smooth_l1_loss_backward(gy, x, target, reduction, beta):
     away = x - target
     slope = torch.where(away.abs() >= beta, away.sign(), away / beta)
     return gy * slope / (away.numel() if reduction == 1 else 1)
+
+
+def _gated(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """The halves of x along an axis, and the gate that the second one is, in the type computed in.
+
+    PyTorch's definitions convert x before they halve it: a pass over memory.
+    """
+    value, gate = (half.to(get_computation_dtype(x.dtype)) for half in x.chunk(2, axis))
+    return value, gate.sigmoid()
+
+
+@definition(aten.glu.default)
+def glu(x, axis=-1):
+    value, gate = _gated(x, axis)
+    return (value * gate).to(x.dtype)
+
+
+@definition(aten.glu_backward.default)
+def glu_backward(gy, x, axis):
+    value, gate = _gated(x, axis)
+    by_gate = (1 - gate) * gate * value * gy
+    return torch.cat([(gate * gy).to(x.dtype), by_gate.to(x.dtype)], axis)
 
 
 @definition(aten._weight_norm_interface_backward.default)

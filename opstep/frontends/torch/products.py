@@ -61,6 +61,10 @@ def fold_products(graph: fx.Graph) -> None:
             (x, first), (y, second) = map(_untransposed, node.args)
             if first or second:
                 _replace(graph, node, product, (x, y, first, second))
+        elif node.target is aten.mv.default:
+            x, transposed = _untransposed(node.args[0])
+            if transposed:
+                _replace(graph, node, aten.matmul.default, (node.args[1], x))
         elif node.target is aten.addmm.default and not node.kwargs:
             bias, x, y = node.args
             w, transposed = _untransposed(y)

@@ -1,6 +1,7 @@
 """Ops that PyTorch composes of others and we have as one, in AOTAutograd's graphs: the gradient of
-running products, of which there would be some thirty that look for zeros and divide, and norms of
-rows with their gradients: as these find the statistics of a row again, the forward keeps none.
+running products, of which there would be some thirty that look for zeros and divide, periodic
+padding, which would be copies into slices, and norms of rows with their gradients: as these find
+the statistics of a row again, the forward keeps none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from opstep.frontends.torch.body import Body
-from opstep.frontends.torch.rules import layers
+from opstep.frontends.torch.rules import layers, layout
 from opstep.frontends.torch.rules.registry import rule
 from opstep.frontends.torch.single import other_kernels, single
 from opstep.runtime.ir.op import OPS
@@ -115,8 +116,29 @@ def _rms_norm_backward(b: Body, grad, wanted, x, shape, scale, eps):
     return [dict(zip((0, 2), found, strict=True))[k] for k in wanted]
 
 
+# --- periodic padding ---
+
+
+def _grown(x: Tensor, pads: Sequence[int]) -> Tensor:
+    return torch.empty_like(aten.constant_pad_nd(x, pads))
+
+
+pad_circular = single("pad_circular", "Tensor x, SymInt[] pads", aten._pad_circular, _grown)
+
+
+@rule("opstep::pad_circular.default")
+def _pad_circular(b: Body, x, pads):
+    return layout.pad(b, x, pads, "circular")
+
+
+@rule("opstep::pad_circular_backward.default")
+def _pad_circular_backward(b: Body, grad, wanted, x, pads):
+    return [layout.pad_backward(b, grad, x, pads, "circular") for _ in wanted]
+
+
 _WHOLE = {
     aten.cumprod_backward.default: lambda grad, x, axis, _: cumprod_backward(grad, x, axis),
+    aten._pad_circular.default: pad_circular,
     aten.rms_norm.default: _rms_norm,
     aten.layer_norm.default: _layer_norm,
 }

@@ -147,7 +147,7 @@ def kernel_of(elements: Elements, ways: tuple[str, ...], name: str, what: str) -
     made.__name__ = name
     if any(t.is_half for t in elements.types):
         pinned("f32")(made)  # what halves are computed in
-    return swaps(made) if len(elements.results) > 1 else made
+    return swaps(made)
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:

@@ -66,10 +66,10 @@ def distinct(function):
 
 
 def swaps(function):
-    """Marks a kernel with several results, of which one may stand in the place of an operand that
-    only another one is computed from: ``y[i], z[i] = f(b[i]), g(a[i])`` where y is a. It reads all
-    that it needs of element i before it writes any. So the compiler may do several elements at
-    once, but not take a read past a write.
+    """Marks a kernel of which a result may stand in the place of an operand that only another one
+    is computed from: ``y[i], z[i] = f(b[i]), g(a[i])`` where y is a. It reads all that it needs of
+    element i before it writes any. So the compiler may do several elements at once, as many as the
+    longest registers hold, but not take a read past a write.
     """
     function.swaps = True
     return function

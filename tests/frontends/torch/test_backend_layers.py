@@ -91,7 +91,7 @@ def test_upsampling_is_one_op_and_so_is_its_gradient(compiled, programs, mode):
 
 
 @pytest.mark.parametrize("pads", [(2, 1, 0, 3), (-1, 2, 1, -1), (0, 0, 2, 0, 1, 1)])
-@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 def test_pads_and_their_gradients(compiled, programs, mode, pads):
     x = torch.randn((2, 3, 4, 5, 6)[: 2 + len(pads) // 2], requires_grad=True)
     expected, found = (f(x, pads, mode=mode) for f in (F.pad, compiled(F.pad)))
@@ -100,7 +100,30 @@ def test_pads_and_their_gradients(compiled, programs, mode, pads):
     of_found, of_expected = (torch.autograd.grad(y, x, gy)[0] for y in (found, expected))
     torch.testing.assert_close(of_found, of_expected)
     graphs = (p.graphs[name] for name, p in programs.items())
-    assert not {"index", "index_put_add"} & {op for g in graphs for op in called(g)}
+    others = {"index", "index_put_add", "slice_scatter"}
+    assert not others & {op for g in graphs for op in called(g)}
+
+
+def test_the_gradient_of_a_matrix_times_a_vector_transposes_nothing(compiled, programs):
+    operands = [torch.randn(n, requires_grad=True) for n in ((5, 3), (3,))]
+    gy = torch.randn(5)
+    found, expected = (
+        torch.autograd.grad(f(*operands), operands, gy) for f in (compiled(torch.mv), torch.mv)
+    )
+    torch.testing.assert_close(found, expected)
+    assert "transpose" not in called(programs["backward"].graphs["backward"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gated_linear_units(compiled, programs, dtype):
+    x = torch.randn(3, 4, 8, dtype=dtype, requires_grad=True)
+    expected, found = (f(x, 1) for f in (F.glu, compiled(F.glu)))
+    gy = torch.randn_like(expected)
+    torch.testing.assert_close(found, expected)
+    of_found, of_expected = (torch.autograd.grad(y, x, gy)[0] for y in (found, expected))
+    torch.testing.assert_close(of_found, of_expected)
+    for name, program in programs.items():
+        assert called(program.graphs[name])[0] == "split", "before it is converted"
 
 
 def test_maxima_in_a_graph_that_pytorch_runs_itself(compiled):

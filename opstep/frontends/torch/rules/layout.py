@@ -255,10 +255,14 @@ def pad(b: Body, x, pads, mode="constant", value=None):
     pads = _pads(x, pads)
     if mode == "constant":
         return b.pad(x, pads=pads, value=b.fitting(0 if value is None else value, x.dtype))
+    crops, cropped = any(_cropped(pads)), {"pads": _cropped(pads)}
+    if crops and mode == "circular":
+        x = b.pad(x, **cropped)
     x = b.pad(x, pads=_grown(pads), mode=_MODES[mode])
-    return b.pad(x, pads=_cropped(pads)) if any(_cropped(pads)) else x
+    return b.pad(x, **cropped) if crops and mode != "circular" else x
 
 
+# Amounts below 0 crop: circular padding repeats what is left, others x as it was.
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
@@ -281,10 +285,14 @@ def _grown(pads: list[Dim]) -> list[Dim]:
 
 def pad_backward(b: Body, gy, x, pads, mode):
     pads = _pads(x, pads)
-    if any(_cropped(pads)):
-        gy = b.pad(gy, pads=[-p for p in _cropped(pads)])
+    crops, back = any(_cropped(pads)), {"pads": [-p for p in _cropped(pads)]}
+    if crops and mode == "circular":
+        x = b.pad(x, pads=_cropped(pads))
+    elif crops:
+        gy = b.pad(gy, **back)
     attrs = {"pads": _grown(pads), "mode": _MODES[mode], "value": 0}
-    return OPS["pad"].grad(b, (x,), (), (gy,), **attrs)[0]
+    (gx,) = OPS["pad"].grad(b, (x,), (), (gy,), **attrs)
+    return b.pad(gx, **back) if crops and mode == "circular" else gx
 
 
 for _mode, _name in (("reflect", "reflection"), ("replicate", "replication")):
