@@ -19,7 +19,7 @@ from opstep.kernels.conv.windows import Window, flat, windows
 from opstep.kernels.matmul.matmul import product
 from opstep.kernels.matmul.packed import each_of, flip_of, per_word, word, words_of
 from opstep.kernels.matmul.products import Side
-from opstep.runtime.device.builtin import SIGNED_LEFT, offset, pack_rows
+from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, offset, pack_rows
 from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
 from opstep.runtime.ir.types import i32
 
@@ -37,25 +37,21 @@ def correlate_bytes(
     views = windows(w.shape[2:], stride, padding, dilation)
     if w.shape[1] < 2 or not w.size:
         return _as_numbers(x, w, b, x_zero, w_zero, y, views, groups)
-    points = prod(w.shape[2:]) == 1 and groups == 1 and not any(padding)
-    seen, launch = _images(x, x_zero, y, w.shape[1], views, groups, points)
+    seen, launch = _images(x, x_zero, w.shape[1], views, groups)
     packed, launches = _filters(w)
     bias, more = _starts(x, w, b, x_zero, w_zero)
     launches += [launch, *more]
 
-    # padding is laid out; of images of points nothing is left that strides skip
-    views = [v._replace(before=0, after=0, stride=1 if points else v.stride) for v in views]
-    geometry = geometry_of(views, y.shape[2:])
+    geometry = geometry_of([v._replace(before=0, after=0) for v in views], y.shape[2:])
     words = seen.shape[1] // groups
+    terms = words * prod(w.shape[2:])
 
     def under(filters: Arg | Scratch, start: Arg | Scratch | None, to: Arg | Held) -> list[Launch]:
-        if not points or to.shape[1] < 8:
+        if seen.size > x.shape[0] * terms:
             return [correlate(seen, filters, start, to, groups, geometry, kind=SIGNED_LEFT)]
-        pixels, many = prod(y.shape[2:]), x.shape[0] > 1
-        left = Side(filters, words, 1, (0,) * many)
-        right = Side(seen, pixels, 1, (words * pixels,) * many)
-        sizes = (to.shape[:1] * many, to.shape[1], pixels, words)
-        return product(left, right, to, *sizes, start, of_rows=True, kind=SIGNED_LEFT)
+        # a window is the whole image
+        left, right = Side(seen, terms, 1, ()), Side(filters, 1, terms, ())
+        return product(left, right, to, (), *to.shape[:2], terms, start, kind=SIGNED_RIGHT)
 
     launches += under(packed, bias, flat(y))
     if w_zero is not None or flip_of(w, signed=True):
@@ -69,20 +65,15 @@ def _plane(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _images(
-    x: Arg, x_zero: Arg | None, y: Arg, channels: int, views: Sequence[Window], groups: int,
-    points: bool,
-) -> tuple[Held, Launch]:  # fmt: skip
-    """Words of channels, in each group, with padding; of points, those that strides leave."""
+    x: Arg, x_zero: Arg | None, channels: int, views: Sequence[Window], groups: int
+) -> tuple[Held, Launch]:
+    """Words of channels, in each group, with padding."""
     words = -(-channels // per_word())
-    inside = y.shape[2:] if points else x.shape[2:]
-    sizes = tuple(n + v.before + v.after for n, v in zip(inside, views, strict=True))
-    axes = [
-        (n, size, v.stride if points else 1, v.before)
-        for n, size, v in zip(x.shape[2:], sizes, views, strict=True)
-    ]
+    sizes = tuple(n + v.before + v.after for n, v in zip(x.shape[2:], views, strict=True))
+    axes = [(n, size, v.before) for n, size, v in zip(x.shape[2:], sizes, views, strict=True)]
     if sizes == x.shape[2:]:
-        axes = [(prod(sizes), prod(sizes), 1, 0)]  # one run of memory
-    axes = [(1, 1, 1, 0)] * (3 - len(axes)) + axes
+        axes = [(prod(sizes), prod(sizes), 0)]  # one run of memory
+    axes = [(1, 1, 0)] * (3 - len(axes)) + axes
     seen = Held(i32, _plane((x.shape[0], groups * words, *sizes)))
     units = x.shape[0] * groups * words
     launch = Launch(
@@ -170,18 +161,17 @@ def _as_numbers(
 def lay_out_images(
     x, zero, to, shifted, flip, each, channels, words, planes, rows, columns, lo, hi
 ):  # fmt: skip
-    """Words of `each` channels, a unit; of each axis, its size, that with padding, how far apart
-    elements are taken, and how many stand before.
+    """Words of `each` channels, a unit; of each axis, its size, that with padding, and how many
+    elements of padding stand before.
     """
     flips = word(flip, flip, flip, flip, each)
     fill = flips
     if shifted:
         fill ^= word(zero[0], zero[0], zero[0], zero[0], each)
     volume = planes[0] * rows[0] * columns[0]
-    stride = columns[2]
-    before = columns[3]
+    before = columns[2]
     count = columns[1]
-    end = before + min(count - before, (columns[0] + stride - 1) // stride)
+    end = before + columns[0]
     for unit in range(lo, hi):
         first = unit // words * channels + unit % words * each
         live = channels - unit % words * each
@@ -191,8 +181,8 @@ def lay_out_images(
         d = offset(x, (first + min(3, live - 1)) * volume)
         for line in range(planes[1] * rows[1]):
             out = offset(to, (unit * planes[1] * rows[1] + line) * count)
-            z = (line // rows[1] - planes[3]) * planes[2]
-            i = (line % rows[1] - rows[3]) * rows[2]
+            z = line // rows[1] - planes[2]
+            i = line % rows[1] - rows[2]
             if z < 0 or z >= planes[0] or i < 0 or i >= rows[0]:
                 for j in range(count):
                     out[j] = fill
@@ -202,16 +192,10 @@ def lay_out_images(
             for j in range(end, count):
                 out[j] = fill
             at = (z * rows[0] + i) * columns[0]
-            length = end - before
-            if stride == 1:
-                pack_rows(
-                    offset(a, at), offset(b, at), offset(c, at), offset(d, at),
-                    offset(out, before), length, flips,
-                )  # fmt: skip
-            else:
-                for j in range(length):
-                    k = at + j * stride
-                    out[before + j] = word(a[k], b[k], c[k], d[k], each) ^ flips
+            pack_rows(
+                offset(a, at), offset(b, at), offset(c, at), offset(d, at), offset(out, before),
+                columns[0], flips,
+            )  # fmt: skip
 
 
 def lay_out_filters(w, to, each, channels, words, taps, flip, lo, hi):
