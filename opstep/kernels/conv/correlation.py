@@ -15,7 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from opstep.kernels.conv.windows import LINE, Window
-from opstep.kernels.matmul.products import FAR, prefetch_rows, stragglers
+from opstep.kernels.matmul.products import prefetch_rows, stragglers
 from opstep.runtime.device.builtin import (
     TILES,
     clear_run,
@@ -172,7 +172,7 @@ def correlate(
         *(*g.out, *g.stride, *g.plane, *g.step, *g.first),
         *(*depth_sizes(x, g), g.depth.whole, g.depth.step, g.depth.first),
         *(blocks.rows, blocks.columns, blocks.filters, blocks.channels),
-        *(filters * prod(g.out) * y.dtype.itemsize >= FAR, NO_LIMITS),
+        NO_LIMITS,
         units=units,
         grain=max(1, units * _GRAIN // max(work, 1)),
         tiles=tiles,
@@ -301,7 +301,7 @@ def _kernel(rows: int, kind: int):
         line, biased, together, planes, scattered, channels, filters, groups, height, width, out_h,
         out_w, stride_h, stride_w, plane_h, plane_w, step_h, step_w, first_h, first_w, depths,
         depth_taps, depth, out_d, stride_d, whole_d, step_d, first_d, row_block, column_block,
-        filter_block, channel_block, far, limits, lo, hi, lane,
+        filter_block, channel_block, limits, lo, hi, lane,
     ):  # fmt: skip
         buffer = offset(buffers, lane * lane_size)
         row_blocks = (out_h + row_block - 1) // row_block
@@ -366,9 +366,6 @@ def _kernel(rows: int, kind: int):
                                 there = offset(w, ahead)
                                 prefetch_rows(there, channels * taps, rows, some * taps)
                             place = offset(target, f * pitch + i * target_line + p)
-                            if far and c == 0 and p + widest < filled:
-                                there = offset(place, widest)
-                                prefetch_rows(there, pitch, min(rows, f1 - f), widest)
                             start = place
                             mode = 1
                             if c == 0:

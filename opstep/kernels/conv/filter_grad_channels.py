@@ -8,8 +8,6 @@ small a sum over many pixels is cut into parts, which are added up in order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from opstep.kernels.conv.correlation import (
     Geometry,
     buffer_slots,
@@ -17,7 +15,6 @@ from opstep.kernels.conv.correlation import (
     depth_sizes,
     plane_of,
 )
-from opstep.kernels.conv.pointwise import thin_out
 from opstep.kernels.matmul.products import OVERREAD, PANEL, clear_ends, transpose
 from opstep.runtime.device.builtin import clear_run, offset, outer_tile_8, vector_length
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -30,43 +27,9 @@ _BLOCK = 64
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
 
-class _Product(NamedTuple):
-    """What is multiplied: `left` [N, groups*rows, pixels], `image` [N, groups*channels, H, W]."""
-
-    left: Arg | Scratch
-    image: Arg | Scratch
-    rows: int
-    channels: int
-    height: int
-    width: int
-
-
 def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Launch]:
     """gw [groups*K, C, R, S] from gy [N, groups*K, H', W'] and x [N, groups*C, H, W]."""
-    launches: list[Launch] = []
     filters, channels = gw.shape[0] // groups, gw.shape[1] * len(g.depth.places)
-    p = _Product(gy, x, filters, channels, *x.shape[-2:])
-    swapped = False
-    last = [(n - 1) * stride for n, stride in zip(g.out, g.stride, strict=True)]
-    inside = last[0] < p.height and last[1] < p.width
-    if g.rows == g.columns == (0,) and x.rank == 4 and inside:
-        if x.shape[-2:] != g.out:
-            count = x.shape[0] * x.shape[1]
-            p = p._replace(image=Scratch(x.dtype, count * g.out[0] * g.out[1]))
-            sizes = (*x.shape[-2:], *g.out, *g.stride)
-            launches.append(Launch(thin_out, x, p.image, *sizes, units=count, grain=8))
-            g = g._replace(stride=(1, 1))
-        # both sides are pixels: the smaller one is laid out
-        swapped = groups == 1 and filters < channels
-        image, rows, channels = (gy, channels, filters) if swapped else (p.image, filters, channels)
-        left = p.image if swapped else gy
-        p = _Product(left, image, rows, channels, *g.out)
-    return launches + _multiply(p, x, gy.size, gw, groups, g, swapped)
-
-
-def _multiply(
-    p: _Product, x: Arg, gy_size: int, gw: Arg, groups: int, g: Geometry, swapped: bool
-) -> list[Launch]:
     panel = PANEL // gw.dtype.itemsize
     taps, (out_h, out_w) = len(g.rows) * len(g.columns), g.out
     images = x.shape[0] * g.depth.out
@@ -88,36 +51,35 @@ def _multiply(
         (i * line + j * g.stride[1]) * panel for i in range(at_once) for j in range(columns)
     )
     chunks = images * -(-out_h // rows) * -(-out_w // columns)
-    panels = groups * -(-p.channels // panel)
-    block = p.rows
-    while panels * -(-p.rows // block) < _UNITS and block > 64:
+    panels = groups * -(-channels // panel)
+    block = filters
+    while panels * -(-filters // block) < _UNITS and block > 64:
         block = -(-block // 16) * 8
-    units = panels * -(-p.rows // block)
-    room = max(1, max(x.size, gy_size) // gw.size)
+    units = panels * -(-filters // block)
+    room = max(1, max(x.size, gy.size) // gw.size)
     wanted = max(-(-_UNITS // units), -(-images * out_h * out_w // _TERMS))
     some = -(-chunks // min(chunks, wanted, room))
     parts = -(-chunks // some)
     units *= parts
-    straight = parts == taps == 1 and not swapped
+    straight = parts == taps == 1
     sums = gw if straight else Scratch(gw.dtype, parts * gw.size)
     lane = -(-(len(slots) * line * PANEL + OVERREAD) // (64 * gw.dtype.itemsize)) * 64
-    work = 2 * gy_size * (gw.size // gw.shape[0])
+    work = 2 * gy.size * (gw.size // gw.shape[0])
     launches = [
         Launch(
-            *(spread_over_channels, p.left, p.image, sums),
+            *(spread_over_channels, gy, x, sums),
             *(Scratch(gw.dtype, lane, per_lane=True), lane),
             *(offsets, places, slots, taps, len(slots), chunks, some, panel, block),
-            *(p.rows, p.channels, groups, p.height, p.width, out_h, out_w, *g.stride),
+            *(filters, channels, groups, *x.shape[-2:], out_h, out_w, *g.stride),
             *(min(g.columns), line, *depth_sizes(x, g), rows, at_once, columns),
             units=units,
             grain=max(1, units * _GRAIN // max(work, 1)),
         )
     ]
     if not straight:
-        height = p.rows if swapped else taps
-        width = gw.size // height
+        width = gw.size // taps
         units = -(-width // _BLOCK)
-        launches.append(Launch(collect, sums, gw, parts, height, width, units=units, grain=16))
+        launches.append(Launch(collect, sums, gw, parts, taps, width, units=units, grain=16))
     return launches
 
 

@@ -17,14 +17,13 @@ from opstep.kernels.conv.correlation import correlate, geometry_of
 from opstep.kernels.conv.depthwise import slide_alone
 from opstep.kernels.conv.windows import Window, flat, windows
 from opstep.kernels.matmul.matmul import product
-from opstep.kernels.matmul.packed import each_of, flip_of, per_word, word, words_of
+from opstep.kernels.matmul.packed import each_of, flip_of, pack_planes, packed_lines, per_word, word
 from opstep.kernels.matmul.products import Side
-from opstep.runtime.device.builtin import SIGNED_LEFT, offset, pack_rows
+from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, offset
 from opstep.runtime.device.launch import Arg, Held, Launch, Scratch
 from opstep.runtime.ir.types import i32
 
 _GRAIN = 65536  # elements under which another lane is not woken
-_WHOLE = 16  # words that fill vectors
 
 
 def correlate_bytes(
@@ -37,28 +36,25 @@ def correlate_bytes(
     views = windows(w.shape[2:], stride, padding, dilation)
     if w.shape[1] < 2 or not w.size:
         return _as_numbers(x, w, b, x_zero, w_zero, y, views, groups)
-    points = prod(w.shape[2:]) == 1 and groups == 1 and not any(padding)
-    seen, launch = _images(x, x_zero, y, w.shape[1], views, groups, points)
-    packed, launches = _filters(w)
+    seen, launch = _images(x, x_zero, w.shape[1], views, groups)
+    flip = flip_of(w, signed=True)
+    packed, launches = packed_lines(w, w.shape[0], w.shape[1], prod(w.shape[2:]), flip)
     bias, more = _starts(x, w, b, x_zero, w_zero)
     launches += [launch, *more]
 
-    # padding is laid out; of images of points nothing is left that strides skip
-    views = [v._replace(before=0, after=0, stride=1 if points else v.stride) for v in views]
-    geometry = geometry_of(views, y.shape[2:])
+    geometry = geometry_of([v._replace(before=0, after=0) for v in views], y.shape[2:])
     words = seen.shape[1] // groups
+    terms = words * prod(w.shape[2:])
 
     def under(filters: Arg | Scratch, start: Arg | Scratch | None, to: Arg | Held) -> list[Launch]:
-        if not points or to.shape[1] < 8:
+        if seen.size > x.shape[0] * terms:
             return [correlate(seen, filters, start, to, groups, geometry, kind=SIGNED_LEFT)]
-        pixels, many = prod(y.shape[2:]), x.shape[0] > 1
-        left = Side(filters, words, 1, (0,) * many)
-        right = Side(seen, pixels, 1, (words * pixels,) * many)
-        sizes = (to.shape[:1] * many, to.shape[1], pixels, words)
-        return product(left, right, to, *sizes, start, of_rows=True, kind=SIGNED_LEFT)
+        # a window is the whole image
+        left, right = Side(seen, terms, 1, ()), Side(filters, 1, terms, ())
+        return product(left, right, to, (), *to.shape[:2], terms, start, kind=SIGNED_RIGHT)
 
     launches += under(packed, bias, flat(y))
-    if w_zero is not None or flip_of(w, signed=True):
+    if w_zero is not None or flip:
         launches += _less_zeros(w, w_zero, y, under, words, groups)
     return launches
 
@@ -69,40 +65,24 @@ def _plane(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _images(
-    x: Arg, x_zero: Arg | None, y: Arg, channels: int, views: Sequence[Window], groups: int,
-    points: bool,
-) -> tuple[Held, Launch]:  # fmt: skip
-    """Words of channels, in each group, with padding; of points, those that strides leave."""
+    x: Arg, x_zero: Arg | None, channels: int, views: Sequence[Window], groups: int
+) -> tuple[Held, Launch]:
+    """Words of channels, in each group, with padding."""
     words = -(-channels // per_word())
-    inside = y.shape[2:] if points else x.shape[2:]
-    sizes = tuple(n + v.before + v.after for n, v in zip(inside, views, strict=True))
-    axes = [
-        (n, size, v.stride if points else 1, v.before)
-        for n, size, v in zip(x.shape[2:], sizes, views, strict=True)
-    ]
+    sizes = tuple(n + v.before + v.after for n, v in zip(x.shape[2:], views, strict=True))
+    axes = [(n, size, v.before) for n, size, v in zip(x.shape[2:], sizes, views, strict=True)]
     if sizes == x.shape[2:]:
-        axes = [(prod(sizes), prod(sizes), 1, 0)]  # one run of memory
-    axes = [(1, 1, 1, 0)] * (3 - len(axes)) + axes
+        axes = [(prod(sizes), prod(sizes), 0)]  # one run of memory
+    axes = [(1, 1, 0)] * (3 - len(axes)) + axes
     seen = Held(i32, _plane((x.shape[0], groups * words, *sizes)))
     units = x.shape[0] * groups * words
     launch = Launch(
-        *(lay_out_images, x, x_zero or x, seen, x_zero is not None),
+        *(pack_planes, x, x_zero or x, seen, x_zero is not None),
         *(flip_of(x, signed=False), per_word(), channels, words, *axes),
         units=units,
         grain=max(1, _GRAIN * units // max(1, seen.size)),
     )
     return seen, launch
-
-
-def _filters(w: Arg) -> tuple[Arg | Scratch, list[Launch]]:
-    """Words of channels at each place of each filter."""
-    channels, taps, flip = w.shape[1], prod(w.shape[2:]), flip_of(w, signed=True)
-    words = -(-channels // per_word())
-    if per_word() == 4 and taps == 1 and channels % 4 == 0 and not flip:
-        return words_of(w), []
-    packed = Scratch(i32, w.shape[0] * words * taps)
-    sizes = (per_word(), channels, words, taps, flip)
-    return packed, [Launch(lay_out_filters, w, packed, *sizes, units=w.shape[0], grain=16)]
 
 
 def _starts(
@@ -165,82 +145,6 @@ def _as_numbers(
 
 
 # --- kernels --------------------------------------------------------------------------------------
-
-
-def lay_out_images(
-    x, zero, to, shifted, flip, each, channels, words, planes, rows, columns, lo, hi
-):  # fmt: skip
-    """Words of `each` channels, a unit; of each axis, its size, that with padding, how far apart
-    elements are taken, and how many stand before.
-    """
-    flips = word(flip, flip, flip, flip, each)
-    fill = flips
-    if shifted:
-        fill ^= word(zero[0], zero[0], zero[0], zero[0], each)
-    volume = planes[0] * rows[0] * columns[0]
-    stride = columns[2]
-    before = columns[3]
-    count = columns[1]
-    end = before + min(count - before, (columns[0] + stride - 1) // stride)
-    for unit in range(lo, hi):
-        first = unit // words * channels + unit % words * each
-        live = channels - unit % words * each
-        a = offset(x, first * volume)
-        b = offset(x, (first + min(1, live - 1)) * volume)
-        c = offset(x, (first + min(2, live - 1)) * volume)
-        d = offset(x, (first + min(3, live - 1)) * volume)
-        for line in range(planes[1] * rows[1]):
-            out = offset(to, (unit * planes[1] * rows[1] + line) * count)
-            z = (line // rows[1] - planes[3]) * planes[2]
-            i = (line % rows[1] - rows[3]) * rows[2]
-            if z < 0 or z >= planes[0] or i < 0 or i >= rows[0]:
-                for j in range(count):
-                    out[j] = fill
-                continue
-            for j in range(before):
-                out[j] = fill
-            for j in range(end, count):
-                out[j] = fill
-            at = (z * rows[0] + i) * columns[0]
-            length = end - before
-            if stride == 1:
-                pack_rows(
-                    offset(a, at), offset(b, at), offset(c, at), offset(d, at),
-                    offset(out, before), length, flips,
-                )  # fmt: skip
-            else:
-                for j in range(length):
-                    k = at + j * stride
-                    out[before + j] = word(a[k], b[k], c[k], d[k], each) ^ flips
-
-
-def lay_out_filters(w, to, each, channels, words, taps, flip, lo, hi):
-    """A unit is a filter."""
-    flips = word(flip, flip, flip, flip, each)
-    for unit in range(lo, hi):
-        source = offset(w, unit * channels * taps)
-        out = offset(to, unit * words * taps)
-        whole = channels // each
-        if taps > 1:
-            # whole vectors: what lies behind a word's places is overwritten by the next one
-            sure = whole - (_WHOLE + taps - 1) // taps
-            for q in range(whole):
-                a = offset(source, each * q * taps)
-                count = (taps + _WHOLE - 1) // _WHOLE * _WHOLE if q < sure else taps
-                pack_rows(
-                    a, offset(a, taps), offset(a, 2 * taps), offset(a, 3 * taps),
-                    offset(out, q * taps), count, flips,
-                )  # fmt: skip
-        else:
-            for q in range(whole):
-                a = offset(source, each * q)
-                out[q] = word(a[0], a[1], a[each - 2], a[each - 1], each) ^ flips
-        for t in range(taps if whole < words else 0):
-            total = 0
-            for k in range(channels - each * whole):
-                byte = source[(each * whole + k) * taps + t] ^ flip
-                total |= word(byte, 0, 0, 0, each) << (32 // each * k)
-            out[whole * taps + t] = total
 
 
 def lay_out_ones(to, each, channels, words, taps, lo, hi):

@@ -8,7 +8,6 @@ import numpy as np
 
 from opstep.kernels.matmul import cuda_gemm
 from opstep.kernels.matmul.products import (
-    FAR,
     LAID_OUT,
     OVERREAD,
     PANEL,
@@ -55,17 +54,16 @@ def product(
     n: int,
     k: int,
     bias: Arg | Scratch | None = None,
-    of_rows: bool = False,
     kind: int = 0,
 ) -> list[Launch]:
     """Launches for c = a·b: matrices [m, k] and [k, n], as many as `shape` counts. A bias is added
-    for each column, or for each row. `kind` is that of the tiles.
+    for each column. `kind` is that of the tiles.
     """
     if not c.size:
         return []
     if not kind and (m == 1 or n == 1):
         vector, matrix, count = (a, _turned(b), n) if m == 1 else (_turned(b), a, m)
-        if vector.column == 1 and (bias is None or of_rows == (m != 1)):
+        if vector.column == 1 and (bias is None or m == 1):
             if matrix.column == 1:
                 return [_dots(vector, matrix, c, shape, count, k, bias)]
             return _weighted(vector, matrix, c, shape, count, k, bias)
@@ -74,8 +72,8 @@ def product(
         # around
         sides = _turned(b), _turned(a)
         kind = {SIGNED_LEFT: SIGNED_RIGHT, SIGNED_RIGHT: SIGNED_LEFT}.get(kind, 0)
-        return _blocks(*sides, c, shape, n, m, k, bias, not of_rows, kind, turned=True)
-    return _blocks(a, b, c, shape, m, n, k, bias, of_rows, kind)
+        return _blocks(*sides, c, shape, n, m, k, bias, kind, turned=True)
+    return _blocks(a, b, c, shape, m, n, k, bias, kind)
 
 
 def products_of_panels(
@@ -84,7 +82,7 @@ def products_of_panels(
     """So many products, whose right matrices stand in panels, as `lay_out_right` makes them; the
     results begin so many elements `apart`.
     """
-    return _blocks(a, b, c, (count,), m, n, k, None, False, 0, packed=True, apart=apart)
+    return _blocks(a, b, c, (count,), m, n, k, None, 0, packed=True, apart=apart)
 
 
 def _turned(side: Side) -> Side:
@@ -160,7 +158,6 @@ def _blocks(
     n: int,
     k: int,
     bias: Arg | Scratch | None,
-    of_rows: bool,
     kind: int,
     turned: bool = False,
     packed: bool = False,
@@ -212,7 +209,6 @@ def _blocks(
     left = m_block * (steps + 2) if a.column != 1 else 0
     held = m_block * n_block if turned else 0
     lane = -(-(laid_out + left + held) // 64) * 64
-    biased = bias is not None
     # where a tile's step k looks, in panels of as many columns as the processor's tiles have
     tables = tuple(k * (panel // parts) for parts in (1, 2, 4) for k in range(steps))
     tables += tuple(k * b.row for k in range(steps))
@@ -231,8 +227,8 @@ def _blocks(
             *(shape, a.batch, b.batch, len(shape)),
             *(m, n, k, a.row, a.column, b.row, b.column, apart or m * n),
             *((1, m) if turned else (n, 1)),
-            *(biased and of_rows, biased and not of_rows),
-            *(m_block, n_block, steps, panel, ready, along, m * n * size >= FAR, NO_LIMITS),
+            0 if bias is None else 1 if turned else 2,
+            *(m_block, n_block, steps, panel, ready, along, NO_LIMITS),
             units=units(),
             grain=_grain(units(), 2 * c.size * k),
             tiles=Tiles(c, n, m, n_block, m_block, along=True)

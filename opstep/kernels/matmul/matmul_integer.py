@@ -9,9 +9,9 @@ import numpy as np
 from opstep.kernels.matmul.cuda_bytes import FEWEST, exact_products, laid_bytes
 from opstep.kernels.matmul.cuda_gemm import product as product_on_gpu
 from opstep.kernels.matmul.matmul import matmul, matrices_of, product
-from opstep.kernels.matmul.packed import each_of, flip_of, per_word, word, words_of
+from opstep.kernels.matmul.packed import each_of, flip_of, pack_planes, packed_lines, per_word
 from opstep.kernels.matmul.products import Side, batch_offset
-from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, offset, pack_rows
+from opstep.runtime.device.builtin import SIGNED_LEFT, SIGNED_RIGHT, offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
@@ -127,55 +127,21 @@ def _side(a: Arg, lines: int, k: int, across: bool, batch, flip: int) -> tuple[S
     words = -(-k // each)
     steps = (1, lines) if across else (words, 1)
     batch = tuple(s // max(1, lines * k) * lines * words for s in batch)
-    if each == 4 and not across and k % 4 == 0 and not flip:
-        return Side(words_of(a), *steps, batch), []
     count = a.size // max(1, lines * k)
+    if not across:
+        packed, launches = packed_lines(a, count * lines, k, 1, flip)
+        return Side(packed, *steps, batch), launches
     packed = Scratch(i32, count * lines * words)
-    kernel, units = (lay_out_across, count * words) if across else (lay_out_along, count * lines)
-    length = lines if across else words
+    axes = ((1, 1, 0), (1, 1, 0), (lines, lines, 0))
     launch = Launch(
-        *(kernel, a, packed, each, lines, k, words, flip),
-        units=units,
-        grain=max(1, _GRAIN // max(1, length)),
+        *(pack_planes, a, a, packed, False, flip, each, k, words, *axes),
+        units=count * words,
+        grain=max(1, _GRAIN // max(1, lines)),
     )
     return Side(packed, *steps, batch), [launch]
 
 
 # --- kernels --------------------------------------------------------------------------------------
-
-
-def lay_out_across(x, to, each, lines, k, words, flip, lo, hi):
-    """Words of `each` rows, whose elements are those of as many lines; a unit is a row of words."""
-    flips = word(flip, flip, flip, flip, each)
-    for unit in range(lo, hi):
-        first = unit % words * each
-        last = k - 1 - first
-        source = offset(x, (unit // words * k + first) * lines)
-        b = offset(source, min(1, last) * lines)
-        c = offset(source, min(2, last) * lines)
-        d = offset(source, min(3, last) * lines)
-        out = offset(to, unit * lines)
-        pack_rows(source, b, c, d, out, lines, flips)
-        if last < each - 1:  # there are no such rows
-            live = 0xFFFFFFFF >> (32 // each * (each - 1 - last))
-            for j in range(lines):
-                out[j] &= live
-
-
-def lay_out_along(x, to, each, lines, k, words, flip, lo, hi):
-    """Words of `each` neighbours; a unit is a line."""
-    flips = word(flip, flip, flip, flip, each)
-    for unit in range(lo, hi):
-        source = offset(x, unit * k)
-        out = offset(to, unit * words)
-        for q in range(k // each):
-            a = offset(source, each * q)
-            out[q] = word(a[0], a[1], a[each - 2], a[each - 1], each) ^ flips
-        if k % each > 0:
-            total = 0
-            for i in range(k // each * each, k):
-                total |= word(source[i] ^ flip, 0, 0, 0, each) << (32 // each * (i % each))
-            out[words - 1] = total
 
 
 def sum_lines(x, to, lines, k, across, lo, hi):

@@ -33,7 +33,6 @@ _AHEAD = 32  # rows that are asked for before they are copied
 _HIGH = max(TILES[0].outer)  # rows that a tile goes over, in bands
 _LINE = 64  # bytes, of a cache's line: a vector has no more
 OVERREAD = PANEL  # bytes that a tile may read past its columns
-FAR = 1 << 20  # bytes of a result that will not be in a cache
 LAID_OUT, READY, STANDING = range(3)  # by `multiply`, before it, not at all: the right operand
 
 
@@ -166,12 +165,10 @@ def multiply(kind: int):
     def multiply_blocks(
         a, b, bias, c, buffers, lane_size, left_at, held_at, tables, batch_shape, a_strides,
         b_strides, rank, m, n, steps, a_row, a_step, b_row, b_column, c_batch, c_row, c_column,
-        bias_row, bias_column, m_block, n_block, step_block, panel, ready, along, far, limits, lo,
-        hi, lane,
+        biased, m_block, n_block, step_block, panel, ready, along, limits, lo, hi, lane,
     ):  # fmt: skip
-        """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set.
-        Blocks `along` a row follow each other, else those along a column. Results that are `far`
-        are asked for before they are written. `limits`: see `Launch`.
+        """c[i, j] = sum of a[i, k] * b[k, j], and a bias: 1 for each row, 2 for each column. Blocks
+        `along` a row follow each other, else those along a column. `limits`: see `Launch`.
         """
         buffer = offset(buffers, lane * lane_size)
         m_blocks = (m + m_block - 1) // m_block
@@ -252,18 +249,16 @@ def multiply(kind: int):
                             prefetch_rows(there, b_row, count, columns)
                             steps_asked += steps_each
                         place = offset(target, i * pitch + j)
-                        if far and k == 0 and j + widest < filled:
-                            prefetch_rows(offset(place, widest), pitch, min(high, rows - i), widest)
                         start = place
                         start_row = pitch
                         mode = 1
                         if k == 0:
                             mode = 0
-                            if bias_row > 0:
+                            if biased == 1:
                                 mode = 2
                                 start = offset(bias, i0 + i)
                                 start_row = 1
-                            elif bias_column > 0:
+                            elif biased == 2:
                                 mode = 1
                                 start = offset(bias, j0 + j)
                                 start_row = 0
