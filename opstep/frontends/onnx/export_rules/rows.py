@@ -6,7 +6,6 @@ from opstep.frontends.onnx.export_rules import RULES, node, rule
 from opstep.kernels.rows.norm import group_norm, layer_norm
 from opstep.runtime.ir.types import f64
 
-
 RULES["softmax"] = node("Softmax", axis="axis")
 RULES["log_softmax"] = node("LogSoftmax", axis="axis")
 
