@@ -56,8 +56,8 @@ class Body(GraphBuilder):
         """x, written down where it is a number."""
         return x if isinstance(x, Var) else self.constant(x.known)
 
-    def called(self, graph: str, operands: Sequence[Var], results: Sequence[TensorType]) -> Any:
-        return self.call(graph, operands, [(f"{self.prefix}_{graph}", t) for t in results])
+    def call(self, graph: str, operands: Sequence[Var], results: Sequence[TensorType]) -> list[Var]:
+        return super().call(graph, operands, [(f"{self.prefix}_{graph}", t) for t in results])
 
 
 def _plain(value: Any) -> Any:

@@ -337,7 +337,7 @@ class Scope(Values):
             program.calling.pop()
         operands = [v for v in values if isinstance(v, Var) or (v is not None and v.is_weight)]
         types = [v.type for v in outputs if isinstance(v, Var)]
-        made = iter(self.body.called(name, [self.var(v) for v in operands], types))
+        made = iter(self.body.call(name, [self.var(v) for v in operands], types))
         return [next(made) if isinstance(v, Var) else v for v in outputs]
 
     def _function(

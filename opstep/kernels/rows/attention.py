@@ -186,8 +186,8 @@ def gradients(g, q, k, v, gy, mask, masked: bool, *, causal, scale, enable_gqa) 
         factor = scale_of(None, q.shape[-1])
     elif scale is None:
         factor = g.rsqrt(g.extent(of=[q.shape[-1]], dtype=gy.dtype))
-    keys, values = (_widened(g, q, a) if enable_gqa else a for a in (k, v))
-    weights = _weights(g, g.mul(q, factor), keys, mask, causal)
+    keys, values = (widened(g, q, a) if enable_gqa else a for a in (k, v))
+    weights = weights_of(g, g.mul(q, factor), keys, mask, causal)
     by_weights = g.matmul(gy, values, transpose_b=True)
     by_scores = g.softmax_grad(weights, by_weights)
     by_q = g.mul(g.matmul(by_scores, keys), factor)
@@ -199,7 +199,7 @@ def gradients(g, q, k, v, gy, mask, masked: bool, *, causal, scale, enable_gqa) 
     return g.sum_to(by_q, q), g.sum_to(by_k, k), g.sum_to(by_v, v), by_mask
 
 
-def _weights(g, q, k, mask, causal: bool):
+def weights_of(g, q, k, mask, causal: bool):
     """What the rows of v are weighted by, with 0 for a row that sees nothing."""
     scores = g.matmul(q, k, transpose_b=True)
     if mask is not None:
@@ -219,7 +219,7 @@ def _weights(g, q, k, mask, causal: bool):
     return g.where(blind, 0.0, weights)
 
 
-def _widened(g, q, t):
+def widened(g, q, t):
     """k or v with each head as often as heads of q share it."""
     *outer, heads, rows, columns = t.shape
     if heads == q.shape[-3]:

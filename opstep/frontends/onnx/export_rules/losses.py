@@ -1,12 +1,9 @@
-"""Losses of two tensors, and of scores and labels."""
+"""Losses of scores and labels."""
 
 from __future__ import annotations
 
-from opstep.frontends.onnx.export_rules import rule, wide
+from opstep.frontends.onnx.export_rules import rule
 from opstep.kernels.rules.axes import axis_of
-from opstep.runtime.ir.types import i64
-
-# --- labels ---
 
 
 def _classes_second(b, x, axis):
@@ -35,32 +32,3 @@ def _label_loss(op_type):
 
 rule("nll_loss")(_label_loss("NegativeLogLikelihoodLoss"))
 rule("softmax_cross_entropy")(_label_loss("SoftmaxCrossEntropyLoss"))
-
-
-def _picked(b, x, label, gy, weight, axis, reduction, ignore_index):
-    """What each position counts, and 1 at its label."""
-    at = axis_of(axis, x.type.rank)
-    label = b.to(label, i64)
-    counts = b.not_equal(label, ignore_index)
-    safe = b.where(counts, label, 0)
-    if weight is None:
-        factor = b.cast(counts, dtype=x.dtype)
-    else:
-        factor = b.where(counts, b.gather(weight, safe), 0)
-    scale = b.div(gy, b.sum(factor)) if reduction == "mean" else gy
-    hot = b.one_hot(safe, classes=x.shape[at], axis=at, dtype=x.dtype)
-    return b.unsqueeze(b.mul(factor, scale), axes=[at]), hot
-
-
-@rule("softmax_cross_entropy_grad")
-@wide
-def _softmax_cross_entropy_grad(b, t, x, label, gy, weight, axis, reduction, ignore_index):
-    factor, hot = _picked(b, x, label, gy, weight, axis, reduction, ignore_index)
-    return b.mul(factor, b.sub(b.softmax(x, axis=axis), hot))
-
-
-@rule("nll_loss_grad")
-@wide
-def _nll_loss_grad(b, t, x, label, gy, weight, axis, reduction, ignore_index):
-    factor, hot = _picked(b, x, label, gy, weight, axis, reduction, ignore_index)
-    return b.neg(b.mul(factor, hot))

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from opstep.frontends.onnx.export_rules import rule
+from opstep.frontends.onnx.export_rules import RULES, node, rule
 from opstep.kernels.rows.norm import group_norm, layer_norm
 from opstep.runtime.ir.types import f64
 
-
-@rule("softmax")
-def _softmax(b, t, x, axis):
-    return b.onnx("Softmax", x, out=t, axis=axis)
-
-
-@rule("log_softmax")
-def _log_softmax(b, t, x, axis):
-    return b.onnx("LogSoftmax", x, out=t, axis=axis)
+RULES["softmax"] = node("Softmax", axis="axis")
+RULES["log_softmax"] = node("LogSoftmax", axis="axis")
 
 
 @rule("layer_norm")

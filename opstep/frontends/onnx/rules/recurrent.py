@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 from opstep.frontends.onnx.body import Body, Var
 from opstep.frontends.onnx.errors import Untranslatable
 from opstep.frontends.onnx.rules.registry import rule
+from opstep.frontends.recurrent import layer, row
 from opstep.runtime.ir.types import i32
 
 Activation = Callable[[Body, Var], Var]
+# From what the input gives to the gates, and what is carried: the next state.
+Step = Callable[[Body, Var, Mapping[str, Var]], dict[str, Var]]
 # What an activation has where a node leaves it out.
 ALPHAS = {
     "LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0,
@@ -38,175 +41,133 @@ def activation(name: str, alpha: float | None, beta: float | None) -> Activation
     return found[name]
 
 
-class Cell(NamedTuple):
-    """`gates`: how many rows of the weights each element of the state has. `step`: from the gates
-    that the input gives, and what is carried, the next state.
-    """
-
-    name: str
-    gates: int
-    step: Callable[[Body, Var, Mapping[str, Var]], Mapping[str, Var]]
-
-
 def _parts(b: Body, x: Var, count: int) -> list[Var]:
     return list(b.split(x, sizes=[x.shape[-1] // count] * count, axis=x.type.rank - 1))
 
 
-def _lstm(acts: Sequence[Activation], limit: Activation, input_forget: int):
+def _recurrent(b: Body, v: Mapping[str, Var]) -> Var:
+    """What the state gives to the gates."""
+    return b.linear(v["h"], v["w_h"], v.get("b_h"))
+
+
+def _lstm(acts: Sequence[Activation], limit: Activation, input_forget: int) -> Step:
     f, g, h = acts
 
-    def step(b: Body, x: Var, given: Mapping[str, Var]) -> Mapping[str, Var]:
-        gates = b.add(x, b.linear(given["h"], given["r"], given.get("b_r")))
-        i, o, forget, cell = _parts(b, gates, 4)
-        p_i, p_o, p_f = _parts(b, given["p"], 3) if "p" in given else (None, None, None)
+    def step(b: Body, x: Var, v: Mapping[str, Var]) -> dict[str, Var]:
+        i, o, forget, cell = _parts(b, b.add(x, _recurrent(b, v)), 4)
+        p_i, p_o, p_f = _parts(b, v["p"], 3) if "p" in v else (None, None, None)
 
         def seen(gate: Var, weight: Var | None, c: Var) -> Var:
-            return gate if weight is None else b.add(gate, b.mul(c, weight))
+            return f(b, limit(b, gate if weight is None else b.add(gate, b.mul(c, weight))))
 
-        i = f(b, limit(b, seen(i, p_i, given["c"])))
-        forget = f(b, limit(b, seen(forget, p_f, given["c"])))
+        i, forget = seen(i, p_i, v["c"]), seen(forget, p_f, v["c"])
         if input_forget:
             forget = b.sub(1.0, i)
-        c = b.add(b.mul(forget, given["c"]), b.mul(i, g(b, limit(b, cell))))
-        return {"h": b.mul(f(b, limit(b, seen(o, p_o, c))), h(b, c)), "c": c}
+        c = b.add(b.mul(forget, v["c"]), b.mul(i, g(b, limit(b, cell))))
+        return {"h": b.mul(seen(o, p_o, c), h(b, c)), "c": c}
 
-    return Cell("lstm", 4, step)
+    return step
 
 
-def _gru(acts: Sequence[Activation], limit: Activation, linear_before_reset: int):
+def _gru(acts: Sequence[Activation], limit: Activation, linear_before_reset: int) -> Step:
     f, g = acts
 
-    def step(b: Body, x: Var, given: Mapping[str, Var]) -> Mapping[str, Var]:
-        h, size = given["h"], given["h"].shape[-1]
+    def step(b: Body, x: Var, v: Mapping[str, Var]) -> dict[str, Var]:
+        h, size = v["h"], v["h"].shape[-1]
         x_z, x_r, x_h = _parts(b, x, 3)
         if linear_before_reset:
-            z, r, own = _parts(b, b.linear(h, given["r"], given.get("b_r")), 3)
+            z, r, own = _parts(b, _recurrent(b, v), 3)
         else:
-            rows, last = b.split(given["r"], sizes=[2 * size, size], axis=0)
-            biases = (
-                b.split(given["b_r"], sizes=[2 * size, size], axis=0)
-                if "b_r" in given
-                else (None, None)
+            rows, last = b.split(v["w_h"], sizes=[2 * size, size], axis=0)
+            split = (
+                b.split(v["b_h"], sizes=[2 * size, size], axis=0) if "b_h" in v else (None, None)
             )
-            z, r = _parts(b, b.linear(h, rows, biases[0]), 2)
-        z = f(b, limit(b, b.add(x_z, z)))
-        r = f(b, limit(b, b.add(x_r, r)))
-        if linear_before_reset:
-            inner = b.mul(r, own)
-        else:
-            inner = b.linear(b.mul(r, h), last, biases[1])
+            z, r = _parts(b, b.linear(h, rows, split[0]), 2)
+        z, r = f(b, limit(b, b.add(x_z, z))), f(b, limit(b, b.add(x_r, r)))
+        inner = b.mul(r, own) if linear_before_reset else b.linear(b.mul(r, h), last, split[1])
         new = g(b, limit(b, b.add(x_h, inner)))
         return {"h": b.add(b.mul(b.sub(1.0, z), new), b.mul(z, h))}
 
-    return Cell("gru", 3, step)
+    return step
 
 
-def _rnn(acts: Sequence[Activation], limit: Activation, _: int):
+def _rnn(acts: Sequence[Activation], limit: Activation, _: int) -> Step:
     (f,) = acts
-
-    def step(b: Body, x: Var, given: Mapping[str, Var]) -> Mapping[str, Var]:
-        return {"h": f(b, limit(b, b.add(x, b.linear(given["h"], given["r"], given.get("b_r")))))}
-
-    return Cell("rnn", 1, step)
-
-
-def _layer(b: Body, cell: Cell, operands: Mapping[str, Var], backwards: bool) -> dict[str, Var]:
-    """One direction: its outputs y [T, N, H] and its last state."""
-    states = [n for n in ("h", "c") if n in operands]
-
-    def write(b: Body, *values: Var) -> list[Var]:
-        given = dict(zip(operands, values, strict=True))
-        gates = b.named("gates", "linear", given["x"], given["w"], given.get("b_x"))
-        y = b.named(
-            "y",
-            "zeros",
-            shape=[*given["x"].shape[:2], given["h"].shape[-1]],
-            dtype=given["h"].dtype,
-        )
-        kept = ("r", "b_r", "p", "lengths")
-        carried = {n: given[n] for n in states} | {"y": y, "gates": gates}
-        carried |= {n: given[n] for n in kept if n in given}
-        last = b.over_time(title, gates.shape[0], carried, turn, backwards)
-        return [last["y"], *(last[n] for n in states)]
-
-    def turn(b: Body, t: Var, given: dict[str, Var]) -> dict[str, Var]:
-        x = b.named("x", "gather", given["gates"], t, axis=0)
-        found = dict(cell.step(b, x, given))
-        y = found["h"]
-        if "lengths" in given:
-            goes_on = b.unsqueeze(b.less(t, given["lengths"]), axes=[1])
-            y = b.where(goes_on, y, 0.0)
-            found = {n: b.where(goes_on, v, given[n]) for n, v in found.items()}
-        found["y"] = b.scatter_nd(given["y"], b.reshape(t, shape=[1]), y)
-        return found
-
-    title = cell.name + ("_reverse" if backwards else "")
-    part = b.part(title, [(n, v.type) for n, v in operands.items()], write)
-    names = ["y", *states]
-    types = [v.type for v in part.results]
-    return dict(zip(names, b.called(part.name, list(operands.values()), types), strict=True))
+    return lambda b, x, v: {"h": f(b, limit(b, b.add(x, _recurrent(b, v))))}
 
 
 class _Form(NamedTuple):
-    """What is common to the three."""
+    """`gates`: how many rows of the weights each element of the state has."""
 
-    make: Callable[..., Cell]
+    make: Callable[..., Step]
     states: tuple[str, ...]
     activations: tuple[str, ...]
     gates: int
 
 
 FORMS = {
-    "LSTM": _Form(_lstm, ("h", "c"), ("Sigmoid", "Tanh", "Tanh"), 4),
-    "GRU": _Form(_gru, ("h",), ("Sigmoid", "Tanh"), 3),
-    "RNN": _Form(_rnn, ("h",), ("Tanh",), 1),
+    "lstm": _Form(_lstm, ("h", "c"), ("Sigmoid", "Tanh", "Tanh"), 4),
+    "gru": _Form(_gru, ("h",), ("Sigmoid", "Tanh"), 3),
+    "rnn": _Form(_rnn, ("h",), ("Tanh",), 1),
 }
 
 
+def _layer(
+    b: Body, name: str, step: Step, operands: Mapping[str, Var], backwards: bool
+) -> dict[str, Var]:
+    """One direction, up to the `lengths` of sequences."""
+
+    def now(b: Body, t: Var, given: dict[str, Var]) -> dict[str, Var]:
+        found = step(b, row(b, given["gates_x"], t, "x"), given)
+        if "lengths" not in given:
+            return found
+        goes_on = b.unsqueeze(b.less(t, given["lengths"]), axes=[1])
+        y = b.where(goes_on, found["h"], 0.0)
+        return {n: b.where(goes_on, v, given[n]) for n, v in found.items()} | {"y": y}
+
+    title = name + ("_reverse" if backwards else "")
+    return layer(b, title, FORMS[name].states, operands, now, backwards)
+
+
 def _run(
-    b: Body, form: _Form, x: Var, w: Var, r: Var, bias: Var | None, lengths: Var | None,
+    b: Body, name: str, x: Var, w: Var, r: Var, bias: Var | None, lengths: Var | None,
     starts: Sequence[Var | None], peepholes: Var | None, variant: int, attrs: Mapping[str, Any],
 ) -> tuple[Var, ...]:  # fmt: skip
     direction, layout = attrs.get("direction", "forward"), attrs.get("layout", 0)
+    form, sides, size = FORMS[name], w.shape[0], r.shape[-1]
     x = b.transpose(x, perm=[1, 0, 2]) if layout else x
     starts = [b.transpose(s, perm=[1, 0, 2]) if layout and s is not None else s for s in starts]
-    sides = w.shape[0]
     assert isinstance(sides, int)
-    size = r.shape[-1]
-    names = attrs.get("activations") or list(form.activations) * sides
-    alphas, betas = (
-        list(attrs.get("activation_alpha") or []),
-        list(attrs.get("activation_beta") or []),
-    )
+    alphas = list(attrs.get("activation_alpha") or [])
+    betas = list(attrs.get("activation_beta") or [])
     acts = []
-    for name in names:  # those that take numbers take the next ones
-        alpha = alphas.pop(0) if name in ALPHAS and alphas else None
-        beta = betas.pop(0) if name in BETAS and betas else None
-        acts.append(activation(name, alpha, beta))
+    # those that take numbers take the next ones
+    for one in attrs.get("activations") or list(form.activations) * sides:
+        alpha = alphas.pop(0) if one in ALPHAS and alphas else None
+        beta = betas.pop(0) if one in BETAS and betas else None
+        acts.append(activation(one, alpha, beta))
     most = attrs.get("clip")
     limit: Activation = (lambda b, v: b.clip(v, low=-most, high=most)) if most else (lambda b, v: v)
     found = []
     for side in range(sides):
         each = len(form.activations)
-        cell = form.make(acts[side * each : (side + 1) * each], limit, variant)
+        step = form.make(acts[side * each : (side + 1) * each], limit, variant)
         operands = {"x": x}
-        for name, start in zip(form.states, starts, strict=True):
-            zeros = start is None
-            operands[name] = (
-                b.zeros(shape=[x.shape[1], size], dtype=x.dtype)
-                if zeros
-                else b.select(start, index=side)
-            )
-        operands["w"], operands["r"] = b.select(w, index=side), b.select(r, index=side)
+        for state, start in zip(form.states, starts, strict=True):
+            if start is None:
+                operands[state] = b.zeros(shape=[x.shape[1], size], dtype=x.dtype)
+            else:
+                operands[state] = b.select(start, index=side)
+        operands["w_x"], operands["w_h"] = b.select(w, index=side), b.select(r, index=side)
         if bias is not None:
             half = form.gates * size
             both = b.select(bias, index=side)
-            operands["b_x"], operands["b_r"] = b.split(both, sizes=[half, half], axis=0)
+            operands["b_x"], operands["b_h"] = b.split(both, sizes=[half, half], axis=0)
         if peepholes is not None:
             operands["p"] = b.select(peepholes, index=side)
         if lengths is not None:
             operands["lengths"] = b.to(lengths, i32)
-        found.append(_layer(b, cell, operands, direction == "reverse" or side == 1))
+        found.append(_layer(b, name, step, operands, direction == "reverse" or side == 1))
     y = b.stack(*(f["y"] for f in found), axis=1)
     last = [b.stack(*(f[n] for f in found)) for n in form.states]
     if layout:
@@ -219,14 +180,14 @@ def _run(
 def lstm(
     b: Body, x, w, r, bias=None, lengths=None, h=None, c=None, p=None, *, input_forget=0, **how
 ):
-    return _run(b, FORMS["LSTM"], x, w, r, bias, lengths, (h, c), p, input_forget, how)
+    return _run(b, "lstm", x, w, r, bias, lengths, (h, c), p, input_forget, how)
 
 
 @rule("GRU")
 def gru(b: Body, x, w, r, bias=None, lengths=None, h=None, *, linear_before_reset=0, **how):
-    return _run(b, FORMS["GRU"], x, w, r, bias, lengths, (h,), None, linear_before_reset, how)
+    return _run(b, "gru", x, w, r, bias, lengths, (h,), None, linear_before_reset, how)
 
 
 @rule("RNN")
 def rnn(b: Body, x, w, r, bias=None, lengths=None, h=None, **how):
-    return _run(b, FORMS["RNN"], x, w, r, bias, lengths, (h,), None, 0, how)
+    return _run(b, "rnn", x, w, r, bias, lengths, (h,), None, 0, how)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from opstep.frontends.recurrent import layer as one_layer
+from opstep.frontends.recurrent import row
 from opstep.frontends.torch.body import Body, Var
 from opstep.frontends.torch.errors import Untranslatable
 from opstep.frontends.torch.rules.registry import rule
@@ -115,38 +117,6 @@ CELLS = {
 # --- loops ----------------------------------------------------------------------------------------
 
 
-def row(b: Body, series: Var, t: Var, name: str) -> Var:
-    return b.named(name, "gather", series, t, axis=0)
-
-
-def put(b: Body, series: Var, t: Var, value: Var, name: str) -> Var:
-    """The series with another row at t: within a loop it is written where it is."""
-    return b.named(name, "scatter_nd", series, b.reshape(t, shape=[1]), value)
-
-
-def series_like(b: Body, name: str, x: Var, size: Any) -> Var:
-    """A series of zeros, as long as x."""
-    shape = [*x.shape[:2], size]
-    return b.named(name, "zeros", shape=shape, dtype=x.dtype)
-
-
-def called(
-    b: Body, title: str, operands: Mapping[str, Var],
-    write: Callable[[Body, dict[str, Var]], Mapping[str, Var]],
-) -> dict[str, Var]:  # fmt: skip
-    """Calls a graph: ``write(body, operands by name)`` gives its results by name."""
-    names: list[str] = []
-
-    def written(b: Body, *values: Var) -> list[Var]:
-        found = write(b, dict(zip(operands, values, strict=True)))
-        names[:] = found
-        return list(found.values())
-
-    part = b.part(title, [(n, v.type) for n, v in operands.items()], written)
-    results = b.call(part.name, list(operands.values()), [r.type for r in part.results])
-    return {n: b.titled(n, v) for n, v in zip(names, results, strict=True)}
-
-
 def layer(
     b: Body, cell: Cell, x: Var, state: State, weights: Weights, backwards: bool, keep: bool = False
 ) -> dict[str, Var]:
@@ -154,38 +124,20 @@ def layer(
     that is asked for what it keeps for a gradient.
     """
 
-    def write(b: Body, given: dict[str, Var]) -> dict[str, Var]:
-        x, h = given["x"], given["h"]
-        gates = b.named("gates_x", "linear", x, given["w_x"], given.get("b_x"))
-        carried = {n: given[n] for n in cell.states}
-        carried["y"] = series_like(b, "y", x, h.shape[-1])
-        size = given["w_h"].shape[0] // cell.gates
-        for name, times in cell.kept.items() if keep else ():
-            carried[name] = series_like(b, name, x, times * size)
-        carried["gates_x"] = gates
-        carried |= {n: given[n] for n in ("w_h", "b_h", "w_p") if n in given}
-        last = b.over_time(title, x.shape[0], carried, turn, backwards)
-        found = {"y": last["y"]} | {n: last[n] for n in cell.states}
-        if keep:
-            found |= {n: last[n] for n in cell.kept}
-            found |= {"gates_x": gates} if cell.name == "gru" else {}
-        return found
-
-    def turn(b: Body, t: Var, given: dict[str, Var]) -> dict[str, Var]:
+    def step(b: Body, t: Var, given: dict[str, Var]) -> dict[str, Var]:
         r = b.named("r", "linear", given["h"], given["w_h"], given.get("b_h"))
-        state = tuple(given[n] for n in cell.states)
-        (h, *rest), kept = cell.step(b, row(b, given["gates_x"], t, "x"), r, state)
+        before = tuple(given[n] for n in cell.states)
+        (h, *rest), kept = cell.step(b, row(b, given["gates_x"], t, "x"), r, before)
         if "w_p" in given:
             h = b.named("h_new", "linear", h, given["w_p"])
-        found = dict(zip(cell.states, (h, *rest), strict=True))
-        found["y"] = put(b, given["y"], t, h, "y_new")
-        for name in cell.kept if keep else ():
-            found[name] = put(b, given[name], t, kept[name], f"{name}_new")
-        return found
+        return dict(zip(cell.states, (h, *rest), strict=True)) | kept
 
     title = cell.name + ("_reverse" if backwards else "")
     operands = {"x": x, **dict(zip(cell.states, state, strict=True)), **weights.named()}
-    found = called(b, title, operands, write)
+    size = weights.state.shape[0] // cell.gates
+    kept = {name: times * size for name, times in cell.kept.items() if keep}
+    with_gates = keep and cell.name == "gru"
+    found = one_layer(b, title, cell.states, operands, step, backwards, kept, with_gates)
     for name, own in {"y": "output", "h": "h_n", "c": "c_n"}.items():  # as PyTorch calls them
         if name in found:
             b.titled(own, found[name])

@@ -7,19 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from opstep.frontends.recurrent import called, put, row, series_like
 from opstep.frontends.torch.body import Body, Var
-from opstep.frontends.torch.rules.recurrent import (
-    CELLS,
-    Cell,
-    Weights,
-    blended,
-    called,
-    layer,
-    opened,
-    put,
-    row,
-    series_like,
-)
+from opstep.frontends.torch.rules.recurrent import CELLS, Cell, Weights, blended, layer, opened
 from opstep.frontends.torch.rules.registry import rule
 from opstep.runtime.ir.dims import Dim
 
