@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.diagnostics import OpstepError, names_listed
 from opstep.runtime.ir.errors import InputError, UnknownName
-from opstep.runtime.ir.generic import DependsOnType
 from opstep.runtime.ir.graph import NOWHERE, Graph, Module, Source
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DependsOnType, TensorType
 from opstep.runtime.ir.wording import Argument, Wording
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from opstep.api.external import array_of, without_gradient
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError, MissingInputs, UnboundSymbols, UnknownName
-from opstep.runtime.ir.generic import TypeVariable, default_type
 from opstep.runtime.ir.graph import Graph, Source
 from opstep.runtime.ir.types import (
     DTYPES,
     DType,
     TensorType,
+    TypeVariable,
     boolean,
+    default_type,
     dtype_of,
     f32,
     i32,

@@ -13,8 +13,8 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from opstep.lsp.file import File
-from opstep.runtime.ir.cutting import cut
 from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.lexer import cut
 from opstep.runtime.ir.parser import parse_with_diagnostics
 from opstep.runtime.ir.printer import print_module, print_parts
 

@@ -12,7 +12,6 @@ from lsprotocol import types
 from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.callgraph import callees_of
 from opstep.runtime.ir.collector import collector_paused
-from opstep.runtime.ir.cutting import Piece
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
@@ -22,6 +21,7 @@ from opstep.runtime.ir.graph import (
     Source,
     Span,
 )
+from opstep.runtime.ir.lexer import Piece
 from opstep.runtime.ir.reading import (
     Closing,
     Head,

@@ -10,7 +10,6 @@ from opstep.frontends.onnx.export_control import control
 from opstep.frontends.onnx.export_nodes import GRAPH_DOMAIN, OP_DOMAIN, Body, NeedsNumber, Unsayable
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.generic import GenericDType
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -23,7 +22,7 @@ from opstep.runtime.ir.graph import (
 )
 from opstep.runtime.ir.op import Op, Ref, Resolved
 from opstep.runtime.ir.printer import print_origin, print_statement
-from opstep.runtime.ir.types import TensorType, i64
+from opstep.runtime.ir.types import GenericDType, TensorType, i64
 from opstep.runtime.ir.verified import Application, VerifiedGraph
 from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.transforms.builder import Var, named

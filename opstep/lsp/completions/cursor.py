@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from opstep.runtime.ir.generic import DEFAULT_FAMILY, FAMILIES, TypeVariable, type_variable
 from opstep.runtime.ir.graph import Graph, Source
 from opstep.runtime.ir.lexer import LIKE_STATEMENT, NUMBER_NAMES, QUOTED, Lexer, bare_name
+from opstep.runtime.ir.types import DEFAULT_FAMILY, FAMILIES, TypeVariable, type_variable
 
 _MOST_LINES = 80  # of one statement
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")

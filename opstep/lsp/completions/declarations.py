@@ -8,10 +8,9 @@ from opstep.lsp.completions.callees import data_of, signature
 from opstep.lsp.completions.cursor import Token, read
 from opstep.lsp.completions.matching import Site, read_tokens
 from opstep.lsp.completions.proposals import Kind, Proposals
-from opstep.runtime.ir.generic import FAMILIES
 from opstep.runtime.ir.graph import Graph, Return
 from opstep.runtime.ir.op import Mismatch, Op, complete, resolve
-from opstep.runtime.ir.types import DTYPES, TensorType, boolean
+from opstep.runtime.ir.types import DTYPES, FAMILIES, TensorType, boolean
 from opstep.runtime.ir.values import parse_type
 
 _MOST_TYPES = 12

@@ -18,11 +18,10 @@ from opstep.lsp.completions.cursor import Argument, Call, Token, is_number
 from opstep.runtime.ir.calls import resolve_call, unify
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.ir.generic import TypeVariable
 from opstep.runtime.ir.graph import NOWHERE, Binding, Graph, Name, Source
 from opstep.runtime.ir.lexer import Lexer, SyntaxFault, bare_name
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, expand, resolve
-from opstep.runtime.ir.types import TensorType, boolean
+from opstep.runtime.ir.types import TensorType, TypeVariable, boolean
 from opstep.runtime.ir.values import parse_number, parse_value
 
 if TYPE_CHECKING:

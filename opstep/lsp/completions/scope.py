@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from opstep.api.catalogue import Entry
 from opstep.lsp.completions.cursor import type_variables
 from opstep.lsp.occurrences import op_named
-from opstep.runtime.ir.generic import TypeVariable
 from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph, Statement
 from opstep.runtime.ir.printer import print_type_parameters
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import TensorType, TypeVariable
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File, Item

@@ -9,9 +9,8 @@ from opstep.lsp.hovers.operation import application_at, literal_type
 from opstep.lsp.occurrences import Occurrence
 from opstep.runtime.ir.calls import bound_symbols
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.generic import FAMILIES
 from opstep.runtime.ir.graph import Apply, Graph, Literal, TypeParameter
-from opstep.runtime.ir.types import DTYPES
+from opstep.runtime.ir.types import DTYPES, FAMILIES
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project

@@ -9,8 +9,7 @@ from opstep.runtime.ir.calls import literal_fault, resolve_call, symbols_of
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import Note, Suggestion, did_you_mean, names_listed
 from opstep.runtime.ir.dims import Dim, Expr
-from opstep.runtime.ir.foreign import attribute, foreign_op, resolve_foreign
-from opstep.runtime.ir.foreign_names import ops_by_foreign_name
+from opstep.runtime.ir.foreign import attribute, foreign_op, ops_by_foreign_name, resolve_foreign
 from opstep.runtime.ir.graph import Apply, Attr, Graph, Literal, Source
 from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, resolve

@@ -8,10 +8,9 @@ from typing import Any
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.generic import GenericDType, TypeVariable, default_type
 from opstep.runtime.ir.graph import Graph, Source
 from opstep.runtime.ir.op import Mismatch, Resolved
-from opstep.runtime.ir.types import DType, TensorType, i32
+from opstep.runtime.ir.types import DType, GenericDType, TensorType, TypeVariable, default_type, i32
 
 Signature = Callable[[str], Graph | None]  # a graph by its name
 

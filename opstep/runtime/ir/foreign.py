@@ -10,13 +10,14 @@ computes it (`runtime.device.foreign`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from opstep.runtime.ir.dims import symbol
 from opstep.runtime.ir.graph import Apply, Literal
-from opstep.runtime.ir.op import Mismatch, Op, OperandSpec, Ref, Resolved, Traits
+from opstep.runtime.ir.op import OPS, Mismatch, Op, OperandSpec, Ref, Resolved, Traits
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 LIBRARIES = {"torch": "PyTorch"}  # first parts of names, and what people call them
@@ -78,3 +79,37 @@ def attribute(value: Any) -> Any:
     if isinstance(value, Ref):
         return DTYPES.get(value.name) or symbol(value.name)
     return tuple(map(attribute, value)) if type(value) is tuple else value
+
+
+# torch.clamp, torch.nn.functional.hardtanh and relu6, ONNX Clip, ATen slice.Tensor
+_NAMED = re.compile(r"\b(?:(ATen )|ONNX |XLA |torch\.|numpy\.)([\w.]+(?: and [\w.]+)*)")
+
+
+def ops_by_foreign_name(name: str) -> tuple[str, ...]:
+    """The ops that another library calls so, whatever the case and the underscores."""
+    return _index(len(OPS)).get(_key(name), ())
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+@cache
+def _index(_count: int) -> dict[str, tuple[str, ...]]:
+    """Ops by their names elsewhere, those first that ATen calls so; made anew where more ops have
+    been declared.
+    """
+    found: dict[str, dict[str, bool]] = {}  # and whether it is not ATen's own name
+    for op in OPS.values():
+        names = {_key(op.name): False}
+        for match in _NAMED.finditer(op.source):
+            for name in match[2].split(" and "):
+                parts = name.strip(".").split(".")
+                key = _key(parts[0] if match[1] else parts[-1])
+                names[key] = names.get(key, True) and not match[1]
+        for name, other in names.items():
+            found.setdefault(name, {})[op.name] = other
+    return {
+        name: tuple(sorted(ops, key=lambda op, ops=ops: (ops[op], op)))
+        for name, ops in found.items()
+    }

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-from opstep.runtime.ir.generic import TypeVariable, type_variable
 from opstep.runtime.ir.mesh import Mesh
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import TensorType, TypeVariable, type_variable
 
 _T = TypeVar("_T")
 

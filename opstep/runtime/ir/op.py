@@ -27,9 +27,22 @@ from typing import Any, ClassVar, NamedTuple
 
 from opstep.runtime.ir.dims import Dim, Expr, symbol
 from opstep.runtime.ir.faults import NO_FAULTS, UNKNOWN, Faults
-from opstep.runtime.ir.generic import FAMILIES, TypeVariable, assignments, generalised, variables_of
 from opstep.runtime.ir.mesh import ALONE, Group
-from opstep.runtime.ir.types import DTYPES, DType, TensorType, boolean, f32, i32, i64, promote
+from opstep.runtime.ir.types import (
+    DTYPES,
+    FAMILIES,
+    DType,
+    TensorType,
+    TypeVariable,
+    assignments,
+    boolean,
+    f32,
+    generalised,
+    i32,
+    i64,
+    promote,
+    variables_of,
+)
 
 OPS: dict[str, type[Op]] = {}  # every op by name, filled as the families are imported
 

@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from opstep.runtime.ir.collector import collector_paused
-from opstep.runtime.ir.cutting import cut
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, in_order
 from opstep.runtime.ir.errors import InputError, NoSuchFile
 from opstep.runtime.ir.graph import Item, Module, Source
+from opstep.runtime.ir.lexer import cut
 from opstep.runtime.ir.reading import MOST_ERRORS, Reader, TooManyErrors
 from opstep.runtime.ir.statements import comments_of
 

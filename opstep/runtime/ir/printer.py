@@ -10,7 +10,6 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from opstep.runtime.ir.generic import DEFAULT_FAMILY
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -30,6 +29,7 @@ from opstep.runtime.ir.graph import (
     Statement,
 )
 from opstep.runtime.ir.lexer import quote, quote_name
+from opstep.runtime.ir.types import DEFAULT_FAMILY
 
 _WIDTH = 100
 _INDENT = "  "

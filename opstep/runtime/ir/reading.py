@@ -9,14 +9,7 @@ import re
 import sys
 from dataclasses import dataclass, field
 
-from opstep.runtime.ir.arguments import (
-    new_name,
-    parse_arguments,
-    parse_callee,
-    parse_type_parameters,
-)
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, did_you_mean
-from opstep.runtime.ir.generic import TypeVariable
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
     Binding,
@@ -44,8 +37,16 @@ from opstep.runtime.ir.lexer import (
     quote_name,
 )
 from opstep.runtime.ir.mesh import MOST_RANKS
-from opstep.runtime.ir.statements import comments_of, end_of_line, parse_statement
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.statements import (
+    comments_of,
+    end_of_line,
+    new_name,
+    parse_arguments,
+    parse_callee,
+    parse_statement,
+    parse_type_parameters,
+)
+from opstep.runtime.ir.types import TensorType, TypeVariable
 from opstep.runtime.ir.values import (
     close_list,
     open_list,

@@ -19,7 +19,6 @@ from opstep.runtime.ir.callgraph import check_calls
 from opstep.runtime.ir.calls import bind_symbols
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.control import CONTROL
-from opstep.runtime.ir.cutting import Piece, cut
 from opstep.runtime.ir.declarations import check_declaration
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, in_order
 from opstep.runtime.ir.graph import (
@@ -34,6 +33,7 @@ from opstep.runtime.ir.graph import (
     Span,
     Statement,
 )
+from opstep.runtime.ir.lexer import Piece, cut
 from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.op import OPS, Op, Ref
 from opstep.runtime.ir.reporting import Reporter, TooMany

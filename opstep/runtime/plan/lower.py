@@ -14,7 +14,16 @@ from opstep.runtime.ir.calls import bind_symbols, substitute, types_of, unify
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Note, OpstepError
 from opstep.runtime.ir.effects import called_graphs, effects_of
-from opstep.runtime.ir.graph import Apply, Assert, Literal, Module, Name, Return, Statement, Update
+from opstep.runtime.ir.graph import (
+    Apply,
+    Assert,
+    Literal,
+    Module,
+    Name,
+    Return,
+    Statement,
+    Update,
+)
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType

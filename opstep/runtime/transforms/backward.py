@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from opstep.runtime.ir.diagnostics import Note
-from opstep.runtime.ir.generic import DependsOnType
 from opstep.runtime.ir.graph import NOWHERE, Source, Statement
+from opstep.runtime.ir.types import DependsOnType
 from opstep.runtime.transforms.builder import Builder, TapeEntry, Var
 
 NOT_FOR_ALL_TYPES = "cast to a type first, or write one in place of T"

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.ir.generic import DependsOnType, GenericDType, TypeVariable
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -22,7 +21,7 @@ from opstep.runtime.ir.graph import (
 from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.op import OPS, Op, Ref, Resolved, complete, resolve
-from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.types import DependsOnType, DType, GenericDType, TensorType, TypeVariable
 
 
 class Var(NamedTuple):

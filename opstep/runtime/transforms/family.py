@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from opstep.runtime.ir.calls import unify
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.effects import Effects, called_graphs, effects_of
-from opstep.runtime.ir.generic import DependsOnType, TypeVariable, type_variable
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -30,7 +29,7 @@ from opstep.runtime.ir.graph import (
 )
 from opstep.runtime.ir.lexer import identifier
 from opstep.runtime.ir.op import OPS
-from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.types import DependsOnType, DType, TensorType, TypeVariable, type_variable
 from opstep.runtime.ir.verified import Verified
 from opstep.runtime.transforms.backward import accumulate, backward
 from opstep.runtime.transforms.builder import Builder, Var

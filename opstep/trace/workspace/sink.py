@@ -409,7 +409,7 @@ def text_of(module: Module) -> str:
     """The text of a program, as it is kept: that of its file, where this has all of it. A gradient
     that was added to it stands in none.
     """
-    from opstep.runtime.ir.cutting import cut
+    from opstep.runtime.ir.lexer import cut
     from opstep.runtime.ir.printer import print_module
 
     text = module.source.text if module.source else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from opstep.runtime.ir.dims import Expr, symbol
-from opstep.runtime.ir.generic import FAMILIES
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -29,7 +28,7 @@ from opstep.runtime.ir.graph import (
 from opstep.runtime.ir.lexer import RESERVED
 from opstep.runtime.ir.mesh import MOST_RANKS
 from opstep.runtime.ir.op import Ref
-from opstep.runtime.ir.types import DTYPES, TensorType
+from opstep.runtime.ir.types import DTYPES, FAMILIES, TensorType
 
 _words = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 plain_names = _words.filter(lambda w: w not in RESERVED)

@@ -10,11 +10,21 @@ from small_ops import SMALL_OPS
 
 import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.ir.generic import FAMILIES, DependsOnType, assignments, type_variable
 from opstep.runtime.ir.graph import Apply, Graph
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.printer import print_module
-from opstep.runtime.ir.types import DTYPES, bf16, f16, f32, f64, i32
+from opstep.runtime.ir.types import (
+    DTYPES,
+    FAMILIES,
+    DependsOnType,
+    assignments,
+    bf16,
+    f16,
+    f32,
+    f64,
+    i32,
+    type_variable,
+)
 from opstep.runtime.ir.verify import verify
 
 
