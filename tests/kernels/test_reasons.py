@@ -152,7 +152,7 @@ EXAMPLES = {
     ),
     # by its kernel alone: in f64 some of these are numbers, or infinite
     "upsample2d_grad": (
-        [grid(INF, *range(15), shape=(1, 1, 4, 4))],
+        [grid(INF, -INF, *range(14), shape=(1, 1, 4, 4))],
         {"size": (2, 2), "mode": "bilinear"}, INFINITIES,
     ),
     "batch_norm_train": (
@@ -160,7 +160,7 @@ EXAMPLES = {
     ),
     "batch_norm_grad": (
         [grid(0, 1, 2, shape=(3, 1)), grid(INF), grid(1, 2, 4, shape=(3, 1)), grid(1), grid(1)],
-        {}, INFINITIES,
+        {}, "inf - inf",
     ),
     "softmax_grad": ([grid(0.5, 0.5), grid(INF, 1)], {"axis": 0}, "inf - inf"),
     "log_softmax_grad": ([grid(-INF, 0), grid(INF, 0)], {"axis": 0}, "0 times infinity"),

@@ -255,6 +255,12 @@ def softplus(b: Body, x, beta=1, threshold=20):
     return b.softplus(x, beta=float(beta), threshold=float(threshold))
 
 
+@rule("celu.default")
+def celu(b: Body, x, alpha=1.0):
+    """PyTorch's own definition has NaN for the derivative where e**x overflows."""
+    return elu(b, x, alpha, 1.0, 1.0 / alpha)
+
+
 @rule("prelu.default", "_prelu_kernel.default")
 def prelu(b: Body, x, slope):
     if slope.type.rank == 1 and x.type.rank > 2 and slope.shape[0] != 1:
