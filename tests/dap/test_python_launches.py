@@ -159,7 +159,8 @@ def test_a_script_whose_terminal_is_closed_has_ended(session, opened: Opens):
     terminal = opened()
     terminal.expect("name? ")
     os.killpg(terminal.process.pid, signal.SIGHUP)
-    session.expect("terminated")
+    # debugpy waits up to 30 seconds for its launcher, whose end it may have seen first
+    session.expect("terminated", 2 * PATIENCE_S)
 
 
 def test_a_client_that_leaves_while_its_terminal_opens(session, script):
