@@ -184,14 +184,15 @@ def test_a_step_from_behind_an_op_shows_the_next_line(debug):
 
 def test_printing(debug):
     out = debug("n 2", "p a", "p/x a", "p/e a[:2]", "p/s a", "p/t a", "p mean(a)", "whatis a[0]",
-                "p/h a", "p a[1]", "p w", "output", "p zz", "p a +", "p/q a", "p")  # fmt: skip
+                "whatis stats(a)", "p/h a", "p a[1]", "p w", "output", "p zz", "p a +", "p/q a",
+                "p")  # fmt: skip
     assert "a = [2.0, 3.0, 4.0]" in out
     assert "a = [0x40000000 0x40400000 0x40800000]" in out
     assert "a[:2] = [2. 3.]" in out
     assert "mean       3" in out
     assert "a = f32[3]" in out
     assert "mean(a) = 3.0" in out
-    assert "type = f32" in out
+    assert "type = f32" in out and "type = table" in out
     assert "2^1" in out and "2^2" in out
     assert "not a format" in out and "an expression is missing" in out
     assert out.count("error:") == 5

@@ -92,14 +92,17 @@ def array_of(value: Any) -> np.ndarray:
 
 
 def type_of(value: Any) -> str:
+    from opstep.runtime.expressions import ValueTable
     from opstep.runtime.expressions.text import type_text
     from opstep.runtime.ir.types import TensorType, dtype_of
 
+    if isinstance(value, ValueTable):
+        return "table"
     if is_handle(value):
         return type_text(value)
     if isinstance(value, (np.ndarray, np.generic)):
         return str(TensorType(dtype_of(value.dtype), value.shape))
-    return {"Table": "table"}.get(type(value).__name__, type(value).__name__)
+    return type(value).__name__
 
 
 def elements(array: np.ndarray, kind: str, amount: int) -> str:
