@@ -10,10 +10,10 @@ import opstep
 from opstep.api.settings import FIELDS, RunSettings
 from opstep.runtime.ir.errors import InputError, SettingError
 
-OTHER = {(opstep.Debugger, "mode"): "debug", (opstep.hunt, "steps"): None}  # and why: their docs
+OTHER = {(opstep.Debugger, "mode"): "debug"}  # and why: its docs
 
 
-@pytest.mark.parametrize("function", [opstep.Program.run, opstep.hunt, opstep.Debugger])
+@pytest.mark.parametrize("function", [opstep.Program.run, opstep.Debugger])
 def test_arguments_have_the_defaults_that_are_declared(function):
     taken = signature(function).parameters
     missing = {f.name for f in FIELDS} - set(taken)
