@@ -175,7 +175,7 @@ def emit_json(value: Any) -> None:
 def present(
     found: Any, record: Callable[[Any], Any], show: Callable[[Any], None], as_json: bool
 ) -> None:
-    """What a command found, as JSON or for people."""
+    """Prints the findings of a command, as JSON or for people."""
     if as_json:
         emit_json(record(found))
     else:

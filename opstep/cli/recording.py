@@ -27,9 +27,9 @@ def opened_recording(options: dict[str, Any]) -> Recording | None:
         return None
     from opstep.trace.recording import Recording
 
-    told = {name: options[name] for name in ("workspace", "trace", *OF_WORKSPACE)}
-    told |= {"trace_steps": steps, "tags": dict(options["tags"])}
-    return Recording(**told)
+    given = {name: options[name] for name in ("workspace", "trace", *OF_WORKSPACE)}
+    given |= {"trace_steps": steps, "tags": dict(options["tags"])}
+    return Recording(**given)
 
 
 def window(options: dict[str, Any]) -> range | None:

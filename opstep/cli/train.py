@@ -199,9 +199,9 @@ def train_here(
 def observers(
     options: dict[str, Any], parent: Checkpoint | None, is_done: bool, leads: bool
 ) -> Iterator[Observer]:
-    """What looks at the run, as the options have it; in the order in which they are called. Of a
-    run that `is_done` before it begins nothing is recorded. A rank that does not lead records
-    nothing either: while rank 0 does, it gives it its shards.
+    """The observers that the options ask for, in the order in which they are called. Of a run that
+    `is_done` before it begins nothing is recorded. A rank that does not lead records nothing
+    either: while rank 0 records, the others give it their shards.
     """
     from opstep.training.best import Best
     from opstep.training.journal import Journal, Moments, best_values

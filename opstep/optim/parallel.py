@@ -139,9 +139,9 @@ class _Writing:
         types = [*loss.results, *(d.type for d in trained)]
         of_loss = list(zip(names, types, strict=True))[: len(loss.results)]
         scalars = self._values((n, t) for n, t in of_loss if not t.rank)
-        told = "What the whole batch gives."
-        self._reduce([v for v in scalars if v.type.dtype.is_float], "mean", told)
-        self._reduce([v for v in scalars if v.type.dtype.is_integer], "sum", told)
+        comment = "What the whole batch gives."
+        self._reduce([v for v in scalars if v.type.dtype.is_float], "mean", comment)
+        self._reduce([v for v in scalars if v.type.dtype.is_integer], "sum", comment)
         derivatives = dict(zip((d.name.text for d in trained), names[-len(trained) :], strict=True))
         self.derived = self._derivatives(derivatives, dict(zip(names, types, strict=True)), parts,
                                          shards)  # fmt: skip
@@ -209,13 +209,13 @@ class _Writing:
 
     def _scatter(self, shards: Mapping[str, Shard]) -> dict[str, str]:
         """Of the means of these values over the ranks this one's parts, by name."""
-        how, told = f"{over(self.group)}{MEAN}", "This rank's part of the mean of gradients."
+        how, comment = f"{over(self.group)}{MEAN}", "This rank's part of the mean of gradients."
         others = self._others(self.group.axes)
         rest = f"{over(others)}{MEAN}" if others.axes else ""
         ordered = sorted(shards, key=lambda n: self.at.get(n, -1))
         found: dict[str, str] = {}
         for bucket in buckets([Part(n, n, shards[n]) for n in ordered], self.bucket, _FIRST):
-            body = self._body_of(told)
+            body = self._body_of(comment)
             names = scattered(body, self.unpacking, bucket, how, rest)
             self._insert(max(self.at.get(p.value, -1) for p in bucket), body)
             found |= {p.value: name for p, name in zip(bucket, names, strict=True)}
@@ -261,13 +261,13 @@ class _Writing:
         """What the program itself keeps of batches: means of floats, of others that of rank 0."""
         named = [(u.value.text, u.target.text) for u in updates if isinstance(u.value, Name)]
         values = self._values((v, self.tensors[t].type) for v, t in named)
-        told = "What is kept of the whole batch."
-        self._reduce([v for v in values if v.type.dtype.is_float], "mean", told)
+        comment = "What is kept of the whole batch."
+        self._reduce([v for v in values if v.type.dtype.is_float], "mean", comment)
         others = [v for v in values if not v.type.dtype.is_float]
-        self._bucketed(others, f"broadcast_from({{}}, root=0{over(self.group)})", told, self.new)
+        self._bucketed(others, f"broadcast_from({{}}, root=0{over(self.group)})", comment, self.new)
 
     def _reduce(
-        self, values: Collection[_Value], reduction: str, told: str, group: Group | None = None
+        self, values: Collection[_Value], reduction: str, comment: str, group: Group | None = None
     ) -> dict[str, str]:
         """Values of all ranks of a group in place of these, in buckets; of those of a batch, unless
         it is given, in place of these in all that follows.
@@ -278,20 +278,20 @@ class _Writing:
             return new
         how = "" if reduction == "sum" else f', reduction="{reduction}"'
         call = f"all_reduce({{}}{over(group)}{how})"
-        self._bucketed(values, call, told, new)
+        self._bucketed(values, call, comment, new)
         return new
 
     def _bucketed(
-        self, values: Collection[_Value], call: str, told: str, new: dict[str, str]
+        self, values: Collection[_Value], call: str, comment: str, new: dict[str, str]
     ) -> None:
         """Puts what `call` gives for values, in buckets of one type, in their place."""
         values = sorted(values, key=lambda v: v.place)
         for bucket in buckets(values, self.bucket, _FIRST, min(_ALONE, self.bucket)):
-            new |= self._called(bucket, call, told)
+            new |= self._called(bucket, call, comment)
 
-    def _called(self, bucket: Sequence[_Value], call: str, told: str) -> dict[str, str]:
+    def _called(self, bucket: Sequence[_Value], call: str, comment: str) -> dict[str, str]:
         place = max(v.place for v in bucket)
-        body, later = self._body_of(told), self.unpacking
+        body, later = self._body_of(comment), self.unpacking
         if len(bucket) == 1:
             (v,) = bucket
             new = {v.name: body.value(f"all_{v.name}", call.format(v.name))}
@@ -313,10 +313,10 @@ class _Writing:
             later.line(f"{new[v.name]} = reshape({part}, shape=[{shape}])")
         return new
 
-    def _body_of(self, told: str) -> Body:
+    def _body_of(self, comment: str) -> Body:
         """Statements for another place of the graph, below a comment."""
         body = Body(self.unpacking.taken)
-        body.line(f"# {told}")
+        body.line(f"# {comment}")
         return body
 
     def _insert(self, place: int, body: Body) -> None:

@@ -105,7 +105,7 @@ def pack_lines(w, to, each, channels, words, taps, flip, lo, hi):
         out = offset(to, unit * words * taps)
         whole = channels // each
         if taps > 1:
-            # whole vectors: what lies behind a word's places is overwritten by the next one
+            # whole vectors: what lies after a word's places is overwritten by the next one
             sure = whole - (_WHOLE + taps - 1) // taps
             for q in range(whole):
                 a = offset(source, each * q * taps)

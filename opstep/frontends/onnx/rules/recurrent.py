@@ -12,7 +12,7 @@ from opstep.frontends.recurrent import layer, row
 from opstep.runtime.ir.types import i32
 
 Activation = Callable[[Body, Var], Var]
-# From what the input gives to the gates, and what is carried: the next state.
+# From the part of the gates that comes from the input, and what is carried: the next state.
 Step = Callable[[Body, Var, Mapping[str, Var]], dict[str, Var]]
 # What an activation has where a node leaves it out.
 ALPHAS = {
@@ -46,7 +46,7 @@ def _parts(b: Body, x: Var, count: int) -> list[Var]:
 
 
 def _recurrent(b: Body, v: Mapping[str, Var]) -> Var:
-    """What the state gives to the gates."""
+    """The part of the gates that comes from the state."""
     return b.linear(v["h"], v["w_h"], v.get("b_h"))
 
 
