@@ -165,14 +165,6 @@ class softmax_cross_entropy_grad(ByLabel):
         by_x = g.sub(share, g.where(labels.hot(), factor, 0.0))
         return g.where(labels.valid, by_x, factor)
 
-    def grad(g, operands, results, grads, **attrs):
-        (x, label, gy, weight), (h,) = operands, grads
-        picked = g.nll_loss_grad(x, label, gy, weight, **attrs)
-        factor = g.neg(g.sum(picked, axes=[attrs["axis"]], keepdims=True))
-        share = g.softmax(x, axis=attrs["axis"])
-        by_x = g.softmax_grad(share, g.mul(h, factor), axis=attrs["axis"])
-        return by_x, None, _by_incoming(g, operands, h, attrs, g.softmax_cross_entropy_grad), None
-
 
 class nll_loss_grad(ByLabel):
     """The gradient of nll_loss with respect to x."""
@@ -196,19 +188,6 @@ class nll_loss_grad(ByLabel):
         return g.where(g.logical_and(labels.valid, labels.hot()), g.neg(factor), rest)
 
     flops = nll_loss.flops
-
-    def grad(g, operands, results, grads, **attrs):
-        return None, None, _by_incoming(g, operands, grads[0], attrs, g.nll_loss_grad), None
-
-
-def _by_incoming(g, operands, h, attrs: dict, gradient):
-    """What a loss's gradient, in which gy is a factor, passes on to gy; `h` is what comes in."""
-    x, label, gy, weight = operands
-    each = g.mul(
-        h, gradient(x, label, g.full(shape=gy.shape, value=1.0, dtype=gy.dtype), weight, **attrs)
-    )
-    axes = [attrs["axis"]] if attrs["reduction"] == "none" else None
-    return g.sum(each, axes=axes, keepdims=False)
 
 
 def _check(x: TensorType, label: TensorType, weight: TensorType | None, axis: int, reduction: str):

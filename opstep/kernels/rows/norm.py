@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
 from opstep.kernels.rules.axes import volume, want_shape
 from opstep.kernels.rules.faults import LAYER_NORM, RMS_NORM, grouped, of_sample
 from opstep.kernels.schedules.rows import RowComposite
-from opstep.runtime.ir.faults import Faults
+from opstep.runtime.ir.faults import Faults, all_elements
 from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import TensorType
-from opstep.runtime.transforms.backward import pull_back
+from opstep.runtime.ir.types import TensorType, f32
 
 LONG = 8192  # elements of a row: a GPU's threads hold no more of it and of all its gradients
 
@@ -85,11 +85,31 @@ class layer_norm_grad(RowNorm, RowComposite):
         away, _, inverse = statistics_of_rows(g, x, shape, epsilon)
         return gradient_of_rows(g, away, inverse, d, shape)
 
-    def grad(g, operands, results, grads, *, shape, epsilon):
-        def formula(x, gy, scale):
-            return layer_norm_formula(g, x, gy, scale, shape, epsilon)[1]
 
-        return pull_back(g, formula, operands, grads)
+class layer_norm_affine_grad(RowNorm, RowComposite):
+    """The gradients of layer_norm with respect to x, scale and bias: the latter are sums over rows.
+
+    A few rows are summed at a time, then those sums in f64: the bits depend on the shape alone.
+    """
+
+    signature = (
+        "layer_norm_affine_grad(x: F, gy: F, scale: F, *, shape: dims, epsilon: float = 1e-5)"
+    )
+    source = "ATen native_layer_norm_backward"
+    results = ("gx", "g_scale", "g_bias")
+    inplace = ()
+    exact_on = ()
+
+    def infer(x, gy, scale, *, shape, epsilon):
+        return layer_norm_grad.infer(x, gy, scale, shape=shape, epsilon=epsilon), scale, scale
+
+    def define(g, x, gy, scale, *, shape, epsilon):
+        away, _, inverse = statistics_of_rows(g, x, shape, epsilon)
+        gx = gradient_of_rows(g, away, inverse, g.mul(gy, scale), shape)
+        return gx, g.sum_to(g.mul(gy, g.mul(away, inverse)), scale), g.sum_to(gy, scale)
+
+    def flops(x, *others, shape, epsilon):
+        return 12 * x.size
 
 
 def gradient_of_rows(g, away, inverse, d, shape):
@@ -152,16 +172,6 @@ def quotients_of_groups(x, scale, bias, groups, epsilon):
     return _scaled(y.reshape(x.shape), *wide), *(v[..., 0] for v in numbers)
 
 
-def layer_norm_formula(g, x, gy, scale, shape, epsilon):
-    """x normalised without a scale, and the gradient by x, of ops that have gradients."""
-    mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
-    plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
-    inverse = g.rsqrt(g.add(mean(g.square(g.sub(x, mean(x)))), epsilon))
-    d = gy if scale is None else g.mul(gy, scale)
-    along = g.mul(plain, mean(g.mul(d, plain)))
-    return plain, g.mul(inverse, g.sub(g.sub(d, mean(d)), along))
-
-
 class rms_norm(RowNorm, RowComposite):
     """Each row (the last axes, of `shape`) divided by its root mean square, then scaled."""
 
@@ -207,16 +217,6 @@ class rms_norm_grad(RowNorm, RowComposite):
         inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
         slope = g.mul(mean(g.mul(d, x)), g.square(inverse))
         return g.mul(g.sub(d, g.mul(x, slope)), inverse)
-
-    def grad(g, operands, results, grads, *, shape, epsilon):
-        def formula(x, gy, scale):
-            mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
-            plain = g.rms_norm(x, shape=shape, epsilon=epsilon)
-            inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
-            d = gy if scale is None else g.mul(gy, scale)
-            return g.mul(inverse, g.sub(d, g.mul(plain, mean(g.mul(d, plain)))))
-
-        return pull_back(g, formula, operands, grads)
 
 
 class group_norm(RowComposite):
@@ -278,6 +278,80 @@ class group_norm(RowComposite):
         rows = [g.reshape(v, shape=(x.shape[0], groups, row)) for v in (x, d)]
         gx = g.reshape(g.layer_norm_grad(*rows, shape=(row,), epsilon=epsilon), shape=x.shape)
         return g.to_dtype(gx, x.dtype), g_scale, g_bias
+
+
+class WithStatistics(RowComposite):
+    """Base of ops that also give the mean of each row and what it was multiplied with, as PyTorch's
+    native norms do. y has the bits that the op `alone` gives.
+    """
+
+    alone: ClassVar[type[Op]]
+    results = ("y", "mean", "rstd")
+    faults = Faults(all_elements, *LAYER_NORM.rules[1:])
+
+    def flops(x, *params, **attrs):
+        return 12 * x.size
+
+    @classmethod
+    def grad(cls, g, operands, results, grads, **attrs):
+        if grads[1] is None and grads[2] is None:
+            return cls.alone.grad(g, operands, results[:1], grads[:1], **attrs)
+        return super().grad(g, operands, results, grads, **attrs)
+
+
+class layer_norm_with_statistics(WithStatistics):
+    """layer_norm, and the mean and 1/sqrt(variance + epsilon) of each row.
+
+    These have x's shape with 1 for the axes of a row. For f16 and bf16 they are f32.
+    """
+
+    signature = (
+        "layer_norm_with_statistics(x: F, scale: F?, bias: F?, *, shape: dims,"
+        " epsilon: float = 1e-5)"
+    )
+    source = "ATen native_layer_norm"
+    alone = layer_norm
+
+    def infer(x, scale, bias, *, shape, epsilon):
+        y = layer_norm.infer(x, scale, bias, shape=shape, epsilon=epsilon)
+        statistic = _statistic(x, (*x.shape[: x.rank - len(shape)], *(1,) * len(shape)))
+        return y, statistic, statistic
+
+    def oracle(x, scale=None, bias=None, *, shape, epsilon):
+        axes = tuple(range(x.ndim - len(shape), x.ndim))
+        return quotients_of_rows(x, scale, bias, axes, epsilon)
+
+    def define(g, x, scale, bias, *, shape, epsilon):
+        return layer_norm_graph(g, x, scale, bias, shape, epsilon)
+
+
+class group_norm_with_statistics(WithStatistics):
+    """group_norm, and the mean and 1/sqrt(variance + epsilon) of each group of each sample.
+
+    These are [N, groups]. For f16 and bf16 they are f32.
+    """
+
+    signature = (
+        "group_norm_with_statistics(x: F, scale: F?, bias: F?, *, groups: int,"
+        " epsilon: float = 1e-5)"
+    )
+    source = "ATen native_group_norm"
+    alone = group_norm
+
+    def infer(x, scale, bias, *, groups, epsilon):
+        y = group_norm.infer(x, scale, bias, groups=groups, epsilon=epsilon)
+        statistic = _statistic(x, (x.shape[0], groups))
+        return y, statistic, statistic
+
+    def oracle(x, scale=None, bias=None, *, groups, epsilon):
+        return quotients_of_groups(x, scale, bias, groups, epsilon)
+
+    def define(g, x, scale, bias, *, groups, epsilon):
+        return group_norm_graph(g, x, scale, bias, groups, epsilon)
+
+
+def _statistic(x: TensorType, shape) -> TensorType:
+    return TensorType(f32 if x.dtype.is_half else x.dtype, tuple(shape))
 
 
 def _check_rows(x: TensorType, params, shape, epsilon: float, first: int = 1) -> None:

@@ -77,15 +77,6 @@ class softmax_grad(AlongAxis):
     def define(g, y, gy, *, axis):
         return g.mul(y, g.sub(gy, g.sum(g.mul(gy, y), axes=[axis], keepdims=True)))
 
-    def grad(g, operands, results, grads, *, axis):
-        (y, gy), (h,) = operands, grads
-
-        def dot(a, b):
-            return g.sum(g.mul(a, b), axes=[axis], keepdims=True)
-
-        by_y = g.sub(g.mul(h, g.sub(gy, dot(gy, y))), g.mul(gy, dot(h, y)))
-        return by_y, g.softmax_grad(y, h, axis=axis)
-
 
 class log_softmax_grad(AlongAxis):
     """The gradient of log_softmax with respect to x, from its result y and the gradient of y."""
@@ -103,9 +94,3 @@ class log_softmax_grad(AlongAxis):
 
     def define(g, y, gy, *, axis):
         return g.sub(gy, g.mul(g.exp(y), g.sum(gy, axes=[axis], keepdims=True)))
-
-    def grad(g, operands, results, grads, *, axis):
-        (y, gy), (h,) = operands, grads
-        weighted = g.mul(h, g.exp(y))
-        by_y = g.neg(g.mul(weighted, g.sum(gy, axes=[axis], keepdims=True)))
-        return by_y, g.sub(h, g.sum(weighted, axes=[axis], keepdims=True))
