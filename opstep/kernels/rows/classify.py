@@ -142,7 +142,18 @@ class nll_loss(ByLabel):
         return g.to_dtype(gx, x.dtype), None, None
 
 
-class softmax_cross_entropy_grad(ByLabel):
+class LabelGradient(ByLabel):
+    """Base of gradients of such losses with respect to x."""
+
+    def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
+        shape = _check(x, label, weight, axis, reduction)
+        wanted = x.with_shape(shape if reduction == "none" else ())
+        if gy.shape != wanted.shape:
+            raise Mismatch(f"{gy} is not the gradient by {wanted}", 2)
+        return x
+
+
+class softmax_cross_entropy_grad(LabelGradient):
     """The gradient of softmax_cross_entropy with respect to x."""
 
     signature = (
@@ -150,11 +161,6 @@ class softmax_cross_entropy_grad(ByLabel):
         ' reduction: str = "mean", ignore_index: int = -100)'
     )
     formula = "gy * weight[label] * (softmax(x) - one_hot(label))"
-    faults = LABELLED
-
-    def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
-        _check_gradient(x, label, gy, weight, axis, reduction)
-        return x
 
     def define(g, x, label, gy, weight, *, axis, reduction, ignore_index):
         labels = Labels(g, x, label, axis, ignore_index)
@@ -166,7 +172,7 @@ class softmax_cross_entropy_grad(ByLabel):
         return g.where(labels.valid, by_x, factor)
 
 
-class nll_loss_grad(ByLabel):
+class nll_loss_grad(LabelGradient):
     """The gradient of nll_loss with respect to x."""
 
     signature = (
@@ -175,11 +181,6 @@ class nll_loss_grad(ByLabel):
     )
     formula = "-gy * weight[label] * one_hot(label)"
     source = "ATen nll_loss_backward"
-    faults = LABELLED
-
-    def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
-        _check_gradient(x, label, gy, weight, axis, reduction)
-        return x
 
     def define(g, x, label, gy, weight, *, axis, reduction, ignore_index):
         labels = Labels(g, x, label, axis, ignore_index)
@@ -210,10 +211,3 @@ def _check(x: TensorType, label: TensorType, weight: TensorType | None, axis: in
             f"no reduction {reduction!r}", "reduction", hint=f"there are {', '.join(REDUCTIONS)}"
         )
     return shape
-
-
-def _check_gradient(x, label, gy, weight, axis: int, reduction: str) -> None:
-    shape = _check(x, label, weight, axis, reduction)
-    wanted = x.with_shape(shape if reduction == "none" else ())
-    if gy.shape != wanted.shape:
-        raise Mismatch(f"{gy} is not the gradient by {wanted}", 2)

@@ -18,6 +18,7 @@ from opstep.kernels.schedules.rows import RowComposite
 from opstep.runtime.ir.faults import Faults, all_elements
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, f32
+from opstep.runtime.transforms.backward import pull_back
 
 LONG = 8192  # elements of a row: a GPU's threads hold no more of it and of all its gradients
 
@@ -261,23 +262,15 @@ class group_norm(RowComposite):
         return 8 * x.size
 
     def grad(g, operands, results, grads, *, groups, epsilon):
-        x, scale, bias = operands
-        gy = grads[0]
-        channels, rank = x.shape[1], x.type.rank
-        others = [k for k in range(rank) if k != 1]
-        g_scale = g_bias = None
-        d = gy
-        if scale is not None:
-            d = g.mul(gy, g.reshape(scale, shape=(channels, *(1,) * (rank - 2))))
-            plain = g.group_norm(x, groups=groups, epsilon=epsilon)
-            g_scale = g.sum(g.mul(gy, plain), axes=others, keepdims=False)
-            g_scale = g.to_dtype(g_scale, scale.dtype)
-        if bias is not None:
-            g_bias = g.to_dtype(g.sum(gy, axes=others, keepdims=False), bias.dtype)
-        row = channels // groups * volume(x.shape[2:])
-        rows = [g.reshape(v, shape=(x.shape[0], groups, row)) for v in (x, d)]
-        gx = g.reshape(g.layer_norm_grad(*rows, shape=(row,), epsilon=epsilon), shape=x.shape)
-        return g.to_dtype(gx, x.dtype), g_scale, g_bias
+        def formula(x, scale, bias):
+            row = x.shape[1] // groups * volume(x.shape[2:])
+            rows = g.reshape(x, shape=(x.shape[0], groups, row))
+            y = g.reshape(g.layer_norm(rows, shape=(row,), epsilon=epsilon), shape=x.shape)
+            wide = (x.shape[1], *(1,) * (x.type.rank - 2))
+            y = y if scale is None else g.mul(y, g.reshape(scale, shape=wide))
+            return y if bias is None else g.add(y, g.reshape(bias, shape=wide))
+
+        return pull_back(g, formula, operands, grads)
 
 
 class WithStatistics(RowComposite):
