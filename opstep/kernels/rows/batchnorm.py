@@ -49,16 +49,12 @@ class batch_norm(Op):
         scale, bias, mean, var = (_along_channels(p, x.ndim) for p in (scale, bias, mean, var))
         return (x - mean) / np.sqrt(var + epsilon) * scale + bias
 
-    def cpu(x, scale, bias, mean, var, y, *, epsilon):
-        return _launches(looped, x, scale, bias, mean, var, y, epsilon)
+    def cpu(*args, epsilon):
+        return _launches(looped, *args, epsilon)
 
-    def cuda(x, scale, bias, mean, var, y, *, epsilon):
-        launches = _launches(elementwise, x, scale, bias, mean, var, y, epsilon)
-        return (
-            launches
-            if all(launches)
-            else batch_norm.cpu(x, scale, bias, mean, var, y, epsilon=epsilon)
-        )
+    def cuda(*args, epsilon):
+        launches = _launches(elementwise, *args, epsilon)
+        return launches if all(launches) else batch_norm.cpu(*args, epsilon=epsilon)
 
     def flops(x, *others, epsilon):
         return 3 * x.size

@@ -36,6 +36,17 @@ class RowNorm(Op):
         return 8 * x.size
 
 
+class RowNormGrad(RowNorm, RowComposite):
+    """Base of gradients of these."""
+
+    inplace = ()
+
+    def infer(x, gy, scale, *, shape, epsilon):
+        _check_rows(x, (scale,), shape, epsilon, first=2)
+        want_shape(gy, x, 1)
+        return x
+
+
 class layer_norm(RowNorm, RowComposite):
     """Normalises each row (the last axes, of `shape`) to mean 0 and variance 1, then applies scale
     and bias.
@@ -68,18 +79,12 @@ class layer_norm(RowNorm, RowComposite):
         return g.to_dtype(gx, x.dtype), g_scale, None if bias is None else g_bias
 
 
-class layer_norm_grad(RowNorm, RowComposite):
+class layer_norm_grad(RowNormGrad):
     """The gradient of layer_norm with respect to x."""
 
     signature = "layer_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
     source = "ATen native_layer_norm_backward"
-    inplace = ()
     faults = LAYER_NORM
-
-    def infer(x, gy, scale, *, shape, epsilon):
-        _check_rows(x, (scale,), shape, epsilon, first=2)
-        want_shape(gy, x, 1)
-        return x
 
     def define(g, x, gy, scale, *, shape, epsilon):
         d = gy if scale is None else g.mul(gy, scale)
@@ -87,7 +92,7 @@ class layer_norm_grad(RowNorm, RowComposite):
         return gradient_of_rows(g, away, inverse, d, shape)
 
 
-class layer_norm_affine_grad(RowNorm, RowComposite):
+class layer_norm_affine_grad(RowNormGrad):
     """The gradients of layer_norm with respect to x, scale and bias: the latter are sums over rows.
 
     A few rows are summed at a time, then those sums in f64: the bits depend on the shape alone.
@@ -98,11 +103,10 @@ class layer_norm_affine_grad(RowNorm, RowComposite):
     )
     source = "ATen native_layer_norm_backward"
     results = ("gx", "g_scale", "g_bias")
-    inplace = ()
     exact_on = ()
 
     def infer(x, gy, scale, *, shape, epsilon):
-        return layer_norm_grad.infer(x, gy, scale, shape=shape, epsilon=epsilon), scale, scale
+        return RowNormGrad.infer(x, gy, scale, shape=shape, epsilon=epsilon), scale, scale
 
     def define(g, x, gy, scale, *, shape, epsilon):
         away, _, inverse = statistics_of_rows(g, x, shape, epsilon)
@@ -200,17 +204,11 @@ class rms_norm(RowNorm, RowComposite):
         return g.to_dtype(gx, x.dtype), g_scale
 
 
-class rms_norm_grad(RowNorm, RowComposite):
+class rms_norm_grad(RowNormGrad):
     """The gradient of rms_norm with respect to x."""
 
     signature = "rms_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
-    inplace = ()
     faults = RMS_NORM
-
-    def infer(x, gy, scale, *, shape, epsilon):
-        _check_rows(x, (scale,), shape, epsilon, first=2)
-        want_shape(gy, x, 1)
-        return x
 
     def define(g, x, gy, scale, *, shape, epsilon):
         mean = mean_of_rows(g, shape)
