@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as one op: scores are computed, and forgotten, a tile at a time.
+"""Scaled dot-product attention as one op, which has the scores of one tile at a time.
 
 A block of queries goes over the keys tile by tile. It keeps the largest score of each row so far,
 the sum of exponentials and the weighted sum of values, which are scaled down when a larger score is
@@ -214,8 +214,8 @@ def weights_of(g, q, k, mask, causal: bool):
     weights = g.softmax(scores)
     if mask is None:
         return weights
-    blind = g.equal(g.max(scores, axes=[-1], keepdims=True), -math.inf)
-    return g.where(blind, 0.0, weights)
+    unseen = g.equal(g.max(scores, axes=[-1], keepdims=True), -math.inf)
+    return g.where(unseen, 0.0, weights)
 
 
 def widened(g, q, t):

@@ -31,7 +31,7 @@ from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
 KEYS = 64  # of a tile
-STEPS = 32  # features that are looked at together
+STEPS = 32  # features of a tile
 THREADS = 128
 _FEWEST = 8  # rows of q that are worth a tile
 _SHARED = 99 << 10  # bytes that a block may have on any architecture

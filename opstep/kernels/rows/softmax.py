@@ -12,7 +12,7 @@ from opstep.kernels.schedules.rows import RowComposite
 
 
 class AlongAxis(RowComposite):
-    """Base: x and the result have one shape, and one axis is looked along."""
+    """Base: x and the result have one shape; rows lie along one axis."""
 
     inplace = (0,)
 
