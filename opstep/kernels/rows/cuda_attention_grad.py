@@ -48,18 +48,8 @@ def gradients(
 
     each, all_rows = (owners, group), (owners,)
     soften = Grid(
-        *(softening(mask_kind(mask)), scores, by_weights, mask or q, shape),
-        *(
-            mask_strides,
-            len(shape),
-            problems * rows,
-            rows,
-            keys,
-            scale,
-            int(causal),
-            weights,
-            by_scores,
-        ),
+        *(softening(mask_kind(mask)), scores, by_weights, mask or q, shape, mask_strides),
+        *(len(shape), problems * rows, rows, keys, scale, int(causal), weights, by_scores),
         grid=-(-problems * rows // _ROWS),
         block=32 * _ROWS,
     )

@@ -83,7 +83,8 @@ def gradients(
 ) -> list[Grid]:  # fmt: skip
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
     problems = prod(shape)
-    group = problems // max(prod(k.shape[:-2]), 1)
+    heads = prod(k.shape[:-2])
+    group = problems // max(heads, 1)
     logs, inner = (Scratch(f32, max(1, problems * rows)) for _ in range(2))
     wide, bf16 = (features % 8 == 0, columns % 8 == 0), q.stored.name == "bf16"
     form = mask_form(mask, mask_strides, keys)
@@ -94,12 +95,7 @@ def gradients(
     launches = []
     for made, by, count, kernel in (
         ((gq,), rows, problems, by_queries(tile, form, wide, bf16, narrow[0])),
-        (
-            (gk, gv),
-            keys,
-            problems // max(group, 1),
-            by_keys(tile, mask_kind(mask), wide, bf16, *narrow),
-        ),
+        ((gk, gv), keys, heads, by_keys(tile, mask_kind(mask), wide, bf16, *narrow)),
     ):
         blocks = -(-by // tile.held)
         launches.append(
@@ -261,10 +257,8 @@ def by_keys(
         unit = div32(cuda.blockIdx.x, blocks)
         key0 = (cuda.blockIdx.x - unit * blocks) * held
         first = unit * keys
-        own, values = (
-            stored_bits(offset(k, first * features)),
-            stored_bits(offset(v, first * columns)),
-        )
+        own = stored_bits(offset(k, first * features))
+        values = stored_bits(offset(v, first * columns))
         copy_held(shared, own, values, key0, keys, sizes, thread)
         skipped = key0 - key0 % streamed if causal else 0  # queries that see none of the keys
         tiles = div32(max(0, rows - skipped) + streamed - 1, streamed)
