@@ -94,8 +94,7 @@ def _tiles(features: int) -> Iterator[FlashTile]:
     for held in (64, 128, 192):
         for streamed in (64, 128):
             for groups in (True, False):
-                for stages in (2, 1):
-                    yield FlashTile(held, streamed, features, features, stages, groups)
+                yield FlashTile(held, streamed, features, features, groups)
 
 
 def _by_tiles() -> Iterator[str]:
@@ -113,7 +112,7 @@ def _by_tiles() -> Iterator[str]:
             for module, name, count, times in modules:
                 chosen = module.tile_for
                 for tile in _tiles(features):
-                    if count == 4 and (tile.stages == 1 or tile.held > 128):
+                    if count == 4 and tile.held > 128:
                         continue  # which has no place for them
                     if module.shared_bytes(tile) > 227 << 10:
                         continue

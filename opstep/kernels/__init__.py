@@ -72,8 +72,6 @@ from opstep.kernels.rows import (
     distance,  # noqa: F401
     loss,  # noqa: F401
     norm,  # noqa: F401
-    norm_affine_grad,  # noqa: F401
-    norm_statistics,  # noqa: F401
     reductions,  # noqa: F401
     softmax,  # noqa: F401
 )

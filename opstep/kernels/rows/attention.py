@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as one op: scores are computed, and forgotten, a tile at a time.
+"""Scaled dot-product attention as one op, which has the scores of one tile at a time.
 
 A block of queries goes over the keys tile by tile. It keeps the largest score of each row so far,
 the sum of exponentials and the weighted sum of values, which are scaled down when a larger score is
@@ -25,9 +25,9 @@ from opstep.kernels.matmul.products import (
     transpose,
 )
 from opstep.kernels.pointwise.broadcast import broadcast_shape, broadcast_strides
-from opstep.kernels.reduce.runs import largest_of, row_sum
+from opstep.kernels.reduce.runs import RUN, dot_of, largest_of, row_sum
 from opstep.kernels.rows import cuda_attention as gpu
-from opstep.kernels.rows.rows import rounded
+from opstep.kernels.rows.cuda_attention_tiles import mask_kind, masked_score
 from opstep.runtime.device.builtin import (
     clear_run,
     inner_tile_1x8,
@@ -36,6 +36,7 @@ from opstep.runtime.device.builtin import (
     vector_length,
 )
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
+from opstep.runtime.device.source import by_dtype
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, f64
@@ -82,10 +83,8 @@ class scaled_dot_product_attention(Op):
 
     def cpu(q, k, v, mask, y, *, causal, scale, enable_gqa):
         shape, *strides = layout(q, k, v, mask, enable_gqa)
-        if not y.size:
-            return []
-        attend = _attend_rows if q.shape[-2] < FEW else _attend_blocks
-        return attend(q, k, v, mask, y, shape, strides, causal, scale_of(scale, q.shape[-1]))
+        factor = scale_of(scale, q.shape[-1])
+        return _attend(q, k, v, mask, y, shape, strides, causal, factor) if y.size else []
 
     def cuda(q, k, v, mask, y, *, causal, scale, enable_gqa):
         if not y.size:
@@ -215,8 +214,8 @@ def weights_of(g, q, k, mask, causal: bool):
     weights = g.softmax(scores)
     if mask is None:
         return weights
-    blind = g.equal(g.max(scores, axes=[-1], keepdims=True), -math.inf)
-    return g.where(blind, 0.0, weights)
+    unseen = g.equal(g.max(scores, axes=[-1], keepdims=True), -math.inf)
+    return g.where(unseen, 0.0, weights)
 
 
 def widened(g, q, t):
@@ -241,59 +240,68 @@ def _narrowed(g, gradient, t):
 # --- launches -------------------------------------------------------------------------------------
 
 
-def _mask_kind(mask: Arg | None) -> str:
-    return "none" if mask is None else "bool" if mask.dtype.kind == "b" else "float"
+def packed_keys(t: Arg, tiles: int) -> tuple[Scratch, list[Launch]]:
+    """Tiles of the rows of a matrix, with a column for each, and what lays them out."""
+    *batch, rows, length = t.shape
+    units = prod(batch) * tiles
+    packed = Scratch(t.dtype, units * KEYS * length + OVERREAD // t.dtype.itemsize)
+    grain = max(1, 32768 // (KEYS * max(length, 1)))
+    launch = Launch(turn_keys, t, packed, rows, length, KEYS, tiles, units=units, grain=grain)
+    return packed, [launch] if length else []
 
 
-def _attend_blocks(
+def _attend(
     q: Arg, k: Arg, v: Arg, mask: Arg | None, y: Arg, shape, strides, causal: bool, scale: float
 ) -> list[Launch | Grid]:
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
-    size = y.dtype.itemsize
-    tiles = -(-keys // KEYS)
-    batches = prod(k.shape[:-2])
-    packed = Scratch(y.dtype, batches * tiles * KEYS * features + OVERREAD // size)
-    grain = max(1, 32768 // (KEYS * max(features, 1)))
-    turn = (turn_keys, k, packed, keys, features, KEYS, tiles)
-    launches: list = [Launch(*turn, units=batches * tiles, grain=grain)] if features else []
-    values, pitch, spread = in_vectors(v)
-    launches += spread
-    block = min(ROWS, -(-rows // 8) * 8)
-    held = Scratch(y.dtype, block * (features + KEYS + 1) + OVERREAD // size, per_lane=True)
+    launches: list[Launch | Grid] = []
+    if few := rows < FEW:  # keys and values are read where they are
+        block, own, own_size, values, pitch = 1, k, keys * features, v, columns
+        tables = tuple(j * features for j in range(8)), (0,)
+        grain = (1 << 18) // (max(keys, 1) * (features + columns))
+    else:
+        block, tiles = min(ROWS, -(-rows // 8) * 8), -(-keys // KEYS)
+        own, turned = packed_keys(k, tiles)
+        values, pitch, spread = in_vectors(v)
+        launches += [*turned, *spread]
+        own_size = tiles * KEYS * features
+        tables = tuple(j * KEYS for j in range(features)), tuple(j * pitch for j in range(KEYS))
+        grain = (1 << 20) // (2 * block * max(keys, 1) * (features + columns))
+    spare = OVERREAD // y.dtype.itemsize
+    held = Scratch(y.dtype, block * (features + KEYS + 1) + spare, per_lane=True)
+    sums = Scratch(f64, block, per_lane=True)
     blocks = -(-rows // block)
     launches.append(
         Launch(
-            *(blocks_kernel(_mask_kind(mask)), q, packed, values, mask or q, y),
-            *(held, Scratch(f64, block, per_lane=True), held.size, block),
-            *(tuple(j * KEYS for j in range(features)), tuple(j * pitch for j in range(KEYS))),
-            *(shape, *strides, len(shape), rows, keys, features, columns, pitch, tiles, KEYS),
-            *(scale, int(causal)),
+            *(attending(mask_kind(mask), few), q, own, values, mask or q, y, held, sums),
+            *(held.size, sums.size, block, *tables, shape, *strides, len(shape)),
+            *(rows, keys, own_size, features, columns, pitch, KEYS, scale, int(causal)),
             units=prod(shape) * blocks,
-            grain=max(1, (1 << 20) // (2 * block * max(keys, 1) * (features + columns))),
+            grain=max(1, grain),
         )
     )
     return launches
 
 
-def _attend_rows(
-    q: Arg, k: Arg, v: Arg, mask: Arg | None, y: Arg, shape, strides, causal: bool, scale: float
-) -> list[Launch]:
-    rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
-    held = Scratch(y.dtype, features + KEYS + 1 + OVERREAD // y.dtype.itemsize, per_lane=True)
-    sums = Scratch(f64, 1, per_lane=True)
-    return [
-        Launch(
-            *(rows_kernel(_mask_kind(mask)), q, k, v, mask or q, y, held, held.size),
-            *(sums, sums.size, tuple(j * features for j in range(8))),
-            *(shape, *strides, len(shape), rows, keys, features, columns, KEYS),
-            *(scale, int(causal)),
-            units=prod(shape) * rows,
-            grain=max(1, (1 << 18) // (max(keys, 1) * (features + columns))),
-        )
-    ]
-
-
 # --- kernels --------------------------------------------------------------------------------------
+
+
+def _as_f32(number):
+    return np.float32(number)
+
+
+@by_dtype(f32=_as_f32)
+def rounded(number):
+    """An f64 in the kernel's type."""
+    return np.float64(number)
+
+
+def dot(a, b, n):
+    """The sum of a * b."""
+    total = np.float64(0.0)
+    for start in range(0, n, RUN):
+        total += dot_of(offset(a, start), offset(b, start), 0.0, min(RUN, n - start))
+    return total
 
 
 def turn_keys(k, packed, keys, features, width, tiles, lo, hi):
@@ -325,46 +333,59 @@ def take_exponentials(row, count, tops, totals, i):
 @cache
 def masking(kind: str) -> Callable:
     """A function that masks the scores of a row with `count` elements of the mask, `step` apart."""
+    with_mask = masked_score(kind)
 
-    def nothing(row, mask, step, count):
-        pass
-
-    def hide(row, mask, step, count):
+    def mask_row(row, mask, step, count):
         for j in range(count):
-            row[j] = row[j] if mask[j * step] != 0 else row[j] + -1e999
+            row[j] = with_mask(row[j], mask, j * step)
 
-    def add(row, mask, step, count):
-        for j in range(count):
-            row[j] += mask[j * step]
-
-    return {"none": nothing, "bool": hide, "float": add}[kind]
+    return mask_row
 
 
 @cache
-def blocks_kernel(kind: str) -> Callable:
+def attending(kind: str, few: bool) -> Callable:
+    """The kernel. With `few`, a block is one row of q, and keys and values are in rows."""
     apply_mask = masking(kind)
 
-    def attend_blocks(
-        q, packed, v, mask, y, held, sums, lane_size, block, key_table, value_table, shape,
-        q_strides, k_strides, v_strides, mask_strides, rank, rows, keys, features, columns, pitch,
-        tiles, width, scale, causal, lo, hi, lane,
+    def score_row(queries, features, keys, j0, table, scores, width, some, count):
+        for j in range(0, count, 8):
+            out, key = offset(scores, j), offset(keys, (j0 + j) * features)
+            inner_tile_1x8(
+                features, queries, 0, key, table, out, 0, 1, 0, out, 1, count - j
+            )  # fmt: skip
+
+    def score_block(queries, features, keys, j0, table, scores, width, some, count):
+        tile = offset(keys, j0 * features)
+        multiply_packed(queries, features, tile, table, scores, width, some, count, width)
+
+    def weigh_row(count, scores, width, values, table, target, some, columns, later):
+        if not later:
+            clear_run(target, scores, columns)
+        add_weighted(scores, values, target, count, columns)
+
+    def weigh_block(count, scores, width, values, table, target, some, columns, later):
+        multiply_rows(count, scores, width, 1, values, table, target, some, columns, later)
+
+    score = score_row if few else score_block
+    weigh = weigh_row if few else weigh_block
+
+    def attend(
+        q, k, v, mask, y, held, sums, lane_size, sums_size, block, key_table, value_table, shape,
+        q_strides, k_strides, v_strides, mask_strides, rank, rows, keys, own_size, features,
+        columns, pitch, width, scale, causal, lo, hi, lane,
     ):  # fmt: skip
         """Units are blocks of rows of q."""
         queries = offset(held, lane * lane_size)
         tops = offset(queries, block * features)
         scores = offset(tops, block)
-        totals = offset(sums, lane * block)
-        widest = 3 * vector_length(q)
-        parts = (columns + widest - 1) // widest
-        wide = (columns + parts - 1) // parts
-        wide = (wide + vector_length(q) - 1) // vector_length(q) * vector_length(q)
+        totals = offset(sums, lane * sums_size)
         blocks = (rows + block - 1) // block
         for unit in range(lo, hi):
             batch = unit // blocks
             i0 = (unit - batch * blocks) * block
             some = min(block, rows - i0)
             source = batch_offset(batch, rank, shape, q_strides) * rows + i0
-            own = batch_offset(batch, rank, shape, k_strides) * tiles * width * features
+            own = offset(k, batch_offset(batch, rank, shape, k_strides) * own_size)
             values = offset(v, batch_offset(batch, rank, shape, v_strides) * keys * pitch)
             masked = batch_offset(batch, rank, shape, mask_strides) + i0 * mask_strides[rank]
             target = offset(y, (batch * rows + i0) * columns)
@@ -380,15 +401,7 @@ def blocks_kernel(kind: str) -> Callable:
                     target[i] = 0.0
             for j0 in range(0, visible, width):
                 count = min(width, visible - j0)
-                tile = offset(packed, own + j0 * features)
-                for j in range(0, count, widest):
-                    for i in range(0, some, 8):
-                        out = offset(scores, i * width + j)
-                        outer_tile_8(
-                            features, offset(queries, i * features), features, 1, offset(tile, j),
-                            key_table, out, width, 0, out, 0, some - i, min(widest, count - j),
-                            0, key_table,
-                        )  # fmt: skip
+                score(queries, features, own, j0, key_table, scores, width, some, count)
                 for i in range(some):
                     row = offset(scores, i * width)
                     at = masked + i * mask_strides[rank] + j0 * mask_strides[rank + 1]
@@ -401,74 +414,44 @@ def blocks_kernel(kind: str) -> Callable:
                         for e in range(columns):
                             target[i * columns + e] *= factor
                 below = offset(values, j0 * pitch)
-                for e in range(0, columns, wide):
-                    for i in range(0, some, 8):
-                        out = offset(target, i * columns + e)
-                        outer_tile_8(
-                            count, offset(scores, i * width), width, 1, offset(below, e),
-                            value_table, out, columns, int(j0 > 0), out, columns, some - i,
-                            min(wide, columns - e), 0, value_table,
-                        )  # fmt: skip
+                weigh(count, scores, width, below, value_table, target, some, columns, int(j0 > 0))
             for i in range(some):
                 share = rounded(0.0 if totals[i] == 0.0 else 1.0 / totals[i])
                 for e in range(columns):
                     target[i * columns + e] *= share
 
-    attend_blocks.__name__ = f"attend_blocks_{kind}"
-    return attend_blocks
+    attend.__name__ = f"attend_{'rows' if few else 'blocks'}_{kind}"
+    return attend
 
 
-@cache
-def rows_kernel(kind: str) -> Callable:
-    apply_mask = masking(kind)
+def multiply_packed(left, steps, packed, table, out, line, rows, columns, width):
+    """out[i, j] = the sum of left[i, e] * b[e, j], where b lies in tiles of `width` columns."""
+    widest = 3 * vector_length(left)
+    for j0 in range(0, columns, width):
+        count = min(width, columns - j0)
+        tile = offset(packed, j0 * steps)
+        for j in range(0, count, widest):
+            for i in range(0, rows, 8):
+                to = offset(out, i * line + j0 + j)
+                outer_tile_8(
+                    steps, offset(left, i * steps), steps, 1, offset(tile, j), table, to, line, 0,
+                    to, 0, rows - i, min(widest, count - j), 0, table,
+                )  # fmt: skip
 
-    def attend_rows(
-        q, k, v, mask, y, held, lane_size, sums, apart, table, shape, q_strides, k_strides,
-        v_strides, mask_strides, rank, rows, keys, features, columns, width, scale, causal, lo, hi,
-        lane,
-    ):  # fmt: skip
-        """Units are rows of q, where they are few: keys are read where they are."""
-        query = offset(held, lane * lane_size)
-        tops = offset(query, features)
-        scores = offset(tops, 1)
-        totals = offset(sums, lane * apart)
-        for unit in range(lo, hi):
-            batch = unit // rows
-            i = unit - batch * rows
-            query_rows = offset(
-                q, (batch_offset(batch, rank, shape, q_strides) * rows + i) * features
-            )
-            own = offset(k, batch_offset(batch, rank, shape, k_strides) * keys * features)
-            values = offset(v, batch_offset(batch, rank, shape, v_strides) * keys * columns)
-            masked = batch_offset(batch, rank, shape, mask_strides) + i * mask_strides[rank]
-            target = offset(y, unit * columns)
-            for c in range(features):
-                query[c] = query_rows[c] * scale
-            tops[0] = -1e999
-            totals[0] = 0.0
-            clear_run(target, query_rows, columns)
-            visible = min(keys, i + 1) if causal else keys
-            for j0 in range(0, visible, width):
-                count = min(width, visible - j0)
-                for j in range(0, count, 8):
-                    out = offset(scores, j)
-                    inner_tile_1x8(
-                        features, query, 0, offset(own, (j0 + j) * features), table, out, 0, 1,
-                        0, out, 1, count - j,
-                    )  # fmt: skip
-                at = masked + j0 * mask_strides[rank + 1]
-                apply_mask(scores, offset(mask, at), mask_strides[rank + 1], count)
-                factor = take_exponentials(scores, count, tops, totals, 0)
-                if factor != 1.0:
-                    for e in range(columns):
-                        target[e] *= factor
-                add_weighted(scores, offset(values, j0 * columns), target, count, columns)
-            share = rounded(0.0 if totals[0] == 0.0 else 1.0 / totals[0])
-            for e in range(columns):
-                target[e] *= share
 
-    attend_rows.__name__ = f"attend_rows_{kind}"
-    return attend_rows
+def multiply_rows(steps, left, left_row, left_step, right, table, out, rows, columns, mode):
+    """out[i, e] = the sum of left[i, j] * right[j, e], added to what is there with mode 1."""
+    vector = vector_length(left)
+    parts = max(1, (columns + 3 * vector - 1) // (3 * vector))
+    wide = max(1, (columns + parts - 1) // parts)  # tiles are alike
+    wide = (wide + vector - 1) // vector * vector
+    for e in range(0, columns, wide):
+        for i in range(0, rows, 8):
+            to = offset(out, i * columns + e)
+            outer_tile_8(
+                steps, offset(left, i * left_row), left_row, left_step, offset(right, e), table,
+                to, columns, mode, to, columns, rows - i, min(wide, columns - e), 0, table,
+            )  # fmt: skip
 
 
 def add_weighted(weights, v, y, count, columns):

@@ -12,10 +12,19 @@ import numpy as np
 from opstep.kernels.matmul.products import OVERREAD, batch_offset, in_vectors
 from opstep.kernels.rows import attention as forward
 from opstep.kernels.rows import cuda_attention_grad as gpu
-from opstep.kernels.rows.attention import KEYS, ROWS, take_exponentials, turn_keys
-from opstep.kernels.rows.rows import dot, rounded
+from opstep.kernels.rows.attention import (
+    KEYS,
+    ROWS,
+    dot,
+    multiply_packed,
+    multiply_rows,
+    packed_keys,
+    rounded,
+    take_exponentials,
+)
+from opstep.kernels.rows.cuda_attention_tiles import mask_kind
 from opstep.kernels.rules.axes import want_shape
-from opstep.runtime.device.builtin import clear_run, copy_run, offset, outer_tile_8, vector_length
+from opstep.runtime.device.builtin import clear_run, copy_run, offset, vector_length
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import f64
@@ -101,23 +110,17 @@ def _blocks(
     rows, features, keys, columns = *q.shape[-2:], *v.shape[-2:]
     size, tiles, problems = q.dtype.itemsize, -(-keys // KEYS), prod(k.shape[:-2])
     spare = OVERREAD // size
-    turned, launches = [], []
-    for t, width in ((k, features), (v, columns)):
-        packed = Scratch(q.dtype, problems * tiles * KEYS * width + spare)
-        turn = (turn_keys, t, packed, keys, width, KEYS, tiles)
-        grain = max(1, 32768 // (KEYS * max(width, 1)))
-        launches += [Launch(*turn, units=problems * tiles, grain=grain)] if width else []
-        turned.append(packed)
+    (own, turned), (own_values, more) = packed_keys(k, tiles), packed_keys(v, tiles)
     values, pitch, spread = in_vectors(k)
-    launches += spread
+    launches = [*turned, *more, *spread]
     block = max(8, min(ROWS, -(-rows // 8) * 8, HELD // (2 * size * KEYS * max(tiles, 1)) // 8 * 8))
     held = block * (features + columns + 2 * KEYS * tiles + 1) + spare
     buffer = Scratch(q.dtype, held, per_lane=True)
     group = prod(shape) // max(problems, 1)
     launches.append(
         Launch(
-            *(blocks_kernel("none" if mask is None else mask.dtype.kind), q, v, gy, mask or q),
-            *(*turned, values, gq, gk, gv),
+            *(blocks_kernel(mask_kind(mask)), q, v, gy, mask or q, own, own_values, values),
+            *(gq, gk, gv),
             *(buffer, Scratch(f64, block, per_lane=True), buffer.size),
             *(block, tuple(j * KEYS for j in range(max(features, columns)))),
             *(tuple(j * pitch for j in range(KEYS)), tuple(j * features for j in range(block))),
@@ -132,7 +135,7 @@ def _blocks(
 
 @cache
 def blocks_kernel(kind: str) -> Callable:
-    apply_mask = forward.masking({"none": "none", "b": "bool"}.get(kind, "float"))
+    apply_mask = forward.masking(kind)
 
     def attention_grad_blocks(
         q, v, gy, mask, packed_keys, packed_values, k, gq, gk, gv, held, sums, lane_size, block,
@@ -205,33 +208,6 @@ def blocks_kernel(kind: str) -> Callable:
 
     attention_grad_blocks.__name__ = f"attention_grad_blocks_{kind}"
     return attention_grad_blocks
-
-
-def multiply_packed(left, steps, packed, table, out, line, rows, columns, width):
-    """out[i, j] = the sum of left[i, e] * b[e, j], where b lies in tiles of `width` columns."""
-    widest = 3 * vector_length(left)
-    for j0 in range(0, columns, width):
-        count = min(width, columns - j0)
-        tile = offset(packed, j0 * steps)
-        for j in range(0, count, widest):
-            for i in range(0, rows, 8):
-                to = offset(out, i * line + j0 + j)
-                outer_tile_8(
-                    steps, offset(left, i * steps), steps, 1, offset(tile, j), table, to, line, 0,
-                    to, 0, rows - i, min(widest, count - j), 0, table,
-                )  # fmt: skip
-
-
-def multiply_rows(steps, left, left_row, left_step, right, table, out, rows, columns, mode):
-    """out[i, e] = the sum of left[i, j] * right[j, e], added to what is there with mode 1."""
-    widest = 3 * vector_length(left)
-    for e in range(0, columns, widest):
-        for i in range(0, rows, 8):
-            to = offset(out, i * columns + e)
-            outer_tile_8(
-                steps, offset(left, i * left_row), left_row, left_step, offset(right, e), table,
-                to, columns, mode, to, columns, rows - i, min(widest, columns - e), 0, table,
-            )  # fmt: skip
 
 
 def differentiate_softmax(row, by_row, count, tops, totals, i):

@@ -4,19 +4,19 @@ its gradient.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.kernels.pointwise.cuda_elementwise import elementwise
+from opstep.kernels.pointwise.loops import looped
 from opstep.kernels.reduce.reduce import number_of
-from opstep.kernels.rows import cuda_batchnorm as gpu
-from opstep.kernels.rows.channels import channel_factors, normalise_channels, normalised
-from opstep.kernels.rules.axes import around, want_shape
+from opstep.kernels.rules.axes import want_shape
 from opstep.kernels.rules.faults import BATCH_NORM, BATCH_NORM_TRAIN
 from opstep.kernels.schedules.rows import RowComposite
-from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.device.launch import Arg, Held
+from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.types import TensorType, f32
 from opstep.runtime.transforms.backward import pull_back
 
@@ -34,6 +34,7 @@ class batch_norm(Op):
         "Ioffe and Szegedy 2015, arXiv:1502.03167"
     )
     inplace = (0,)
+    traits = Traits(as_stored=True)
     faults = BATCH_NORM
     per_channel = (1, 2, 3, 4)
 
@@ -48,36 +49,23 @@ class batch_norm(Op):
         scale, bias, mean, var = (_along_channels(p, x.ndim) for p in (scale, bias, mean, var))
         return (x - mean) / np.sqrt(var + epsilon) * scale + bias
 
-    def cpu(x, scale, bias, mean, var, y, *, epsilon):
-        channels = x.shape[1]
-        factor = Scratch(x.dtype, channels)
-        args = (channel_factors, scale, var, factor, epsilon)
-        factors = Launch(*args, units=channels, cuda=thread_a_unit)
-        return [factors, _normalise(x, mean, factor, bias, y)]
+    def cpu(*args, epsilon):
+        return _launches(looped, *args, epsilon)
 
-    def cuda(x, scale, bias, mean, var, y, *, epsilon):
-        args = (x, scale, bias, mean, var, y)
-        if x.size == 0 or x.size >= LIMIT:
-            return batch_norm.cpu(*args, epsilon=epsilon)
-        return gpu.inference(*args, around(x.shape, 1), epsilon)
+    def cuda(*args, epsilon):
+        launches = _launches(elementwise, *args, epsilon)
+        return launches if all(launches) else batch_norm.cpu(*args, epsilon=epsilon)
 
     def flops(x, *others, epsilon):
         return 3 * x.size
 
     def grad(g, operands, results, grads, *, epsilon):
-        x, scale, _, mean, var = operands
-        gy = grads[0]
-        others = _others(x)
-        wide = partial(_wide, g, x)
-        inverse = g.rsqrt(g.add(var, epsilon))
-        factor = g.mul(scale, inverse)
-        g_bias = g.sum(gy, axes=others, keepdims=False)
-        g_dot = g.sum(g.mul(gy, g.sub(x, wide(mean))), axes=others, keepdims=False)
-        g_scale = g.mul(g_dot, inverse)
-        g_mean = g.neg(g.mul(g_bias, factor))
-        g_var = g.mul(g.mul(g.mul(g_scale, factor), inverse), -0.5)
-        found = (g.mul(gy, wide(factor)), g_scale, g_bias, g_mean, g_var)
-        return tuple(g.to_dtype(v, o.dtype) for v, o in zip(found, operands, strict=True))
+        def formula(x, scale, bias, mean, var):
+            wide = partial(_wide, g, x)
+            factor = g.mul(scale, g.rsqrt(g.add(var, epsilon)))
+            return g.add(g.mul(g.sub(x, wide(mean)), wide(factor)), wide(bias))
+
+        return pull_back(g, formula, operands, grads)
 
 
 class batch_norm_train(RowComposite):
@@ -171,25 +159,6 @@ class batch_norm_grad(RowComposite):
         gx = g.add(g.mul(slope, gy), g.add(g.mul(b, away), c))
         return gx, *(g.reshape(v, shape=scale.shape) for v in (g.mul(dot, inverse), total))
 
-    def grad(g, operands, results, grads, *, epsilon):
-        def formula(x, scale, gy, mean, var, g_mean, g_var):
-            others = _others(x)
-            count = g.extent(of=[x.shape[k] for k in others], dtype=x.dtype)
-            wide = partial(_wide, g, x)
-            inverse = g.rsqrt(g.add(var, epsilon))
-            away = g.sub(x, wide(mean))
-            plain = g.mul(away, wide(inverse))
-            g_bias = g.sum(gy, axes=others, keepdims=False)
-            g_scale = g.sum(g.mul(gy, plain), axes=others, keepdims=False)
-            passed = g.add(wide(g_bias), g.mul(plain, wide(g_scale)))
-            gx = g.mul(g.sub(gy, g.div(passed, count)), wide(g.mul(scale, inverse)))
-            if g_mean is not None:
-                of_statistics = g.add(wide(g_mean), g.mul(g.mul(away, 2.0), wide(g_var)))
-                gx = g.add(gx, g.div(of_statistics, count))
-            return gx, g_scale, g_bias
-
-        return pull_back(g, formula, operands, grads)
-
     def flops(x, *others, epsilon):
         return 11 * x.size
 
@@ -222,7 +191,24 @@ def _along_channels(p, rank: int):
     return p.reshape((-1,) + (1,) * (rank - 2))
 
 
-def _normalise(x: Arg, mean, factor: Scratch, bias, y) -> Launch:
-    _, channels, plane = around(x.shape, 1)
-    args = (normalise_channels, x, mean, factor, bias, y, channels, plane)
-    return Launch(*args, units=x.size, cuda=thread_a_unit)
+def _launches(loop, x: Arg, scale, bias, mean, var, y, epsilon: float) -> list:
+    """By `loop`. Without planes, a factor of each channel is computed once, for all samples."""
+    if x.rank == 2:
+        factor = Held(f32 if x.dtype.is_half else x.dtype, scale.shape)
+        first = loop(factor_of, "channel_factors", (scale, var), factor, [epsilon])
+        return [first, loop(moved, "batch_norm", (x, mean, factor, bias), y)]
+    shape = (x.shape[1], *(1,) * (x.rank - 2))
+    params = [Arg(TensorType(p.dtype, shape), p.slot, p.stored) for p in (scale, bias, mean, var)]
+    return [loop(normalised, "batch_norm", (x, *params), y, [epsilon])]
+
+
+def factor_of(scale, var, epsilon):
+    return scale / math.sqrt(var + epsilon)
+
+
+def moved(x, mean, factor, bias):
+    return (x - mean) * factor + bias
+
+
+def normalised(x, scale, bias, mean, var, epsilon):
+    return moved(x, mean, factor_of(scale, var, epsilon), bias)

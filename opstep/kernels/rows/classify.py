@@ -142,7 +142,18 @@ class nll_loss(ByLabel):
         return g.to_dtype(gx, x.dtype), None, None
 
 
-class softmax_cross_entropy_grad(ByLabel):
+class LabelGradient(ByLabel):
+    """Base of gradients of such losses with respect to x."""
+
+    def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
+        shape = _check(x, label, weight, axis, reduction)
+        wanted = x.with_shape(shape if reduction == "none" else ())
+        if gy.shape != wanted.shape:
+            raise Mismatch(f"{gy} is not the gradient by {wanted}", 2)
+        return x
+
+
+class softmax_cross_entropy_grad(LabelGradient):
     """The gradient of softmax_cross_entropy with respect to x."""
 
     signature = (
@@ -150,11 +161,6 @@ class softmax_cross_entropy_grad(ByLabel):
         ' reduction: str = "mean", ignore_index: int = -100)'
     )
     formula = "gy * weight[label] * (softmax(x) - one_hot(label))"
-    faults = LABELLED
-
-    def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
-        _check_gradient(x, label, gy, weight, axis, reduction)
-        return x
 
     def define(g, x, label, gy, weight, *, axis, reduction, ignore_index):
         labels = Labels(g, x, label, axis, ignore_index)
@@ -165,16 +171,8 @@ class softmax_cross_entropy_grad(ByLabel):
         by_x = g.sub(share, g.where(labels.hot(), factor, 0.0))
         return g.where(labels.valid, by_x, factor)
 
-    def grad(g, operands, results, grads, **attrs):
-        (x, label, gy, weight), (h,) = operands, grads
-        picked = g.nll_loss_grad(x, label, gy, weight, **attrs)
-        factor = g.neg(g.sum(picked, axes=[attrs["axis"]], keepdims=True))
-        share = g.softmax(x, axis=attrs["axis"])
-        by_x = g.softmax_grad(share, g.mul(h, factor), axis=attrs["axis"])
-        return by_x, None, _by_incoming(g, operands, h, attrs, g.softmax_cross_entropy_grad), None
 
-
-class nll_loss_grad(ByLabel):
+class nll_loss_grad(LabelGradient):
     """The gradient of nll_loss with respect to x."""
 
     signature = (
@@ -183,11 +181,6 @@ class nll_loss_grad(ByLabel):
     )
     formula = "-gy * weight[label] * one_hot(label)"
     source = "ATen nll_loss_backward"
-    faults = LABELLED
-
-    def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
-        _check_gradient(x, label, gy, weight, axis, reduction)
-        return x
 
     def define(g, x, label, gy, weight, *, axis, reduction, ignore_index):
         labels = Labels(g, x, label, axis, ignore_index)
@@ -196,19 +189,6 @@ class nll_loss_grad(ByLabel):
         return g.where(g.logical_and(labels.valid, labels.hot()), g.neg(factor), rest)
 
     flops = nll_loss.flops
-
-    def grad(g, operands, results, grads, **attrs):
-        return None, None, _by_incoming(g, operands, grads[0], attrs, g.nll_loss_grad), None
-
-
-def _by_incoming(g, operands, h, attrs: dict, gradient):
-    """What a loss's gradient, in which gy is a factor, passes on to gy; `h` is what comes in."""
-    x, label, gy, weight = operands
-    each = g.mul(
-        h, gradient(x, label, g.full(shape=gy.shape, value=1.0, dtype=gy.dtype), weight, **attrs)
-    )
-    axes = [attrs["axis"]] if attrs["reduction"] == "none" else None
-    return g.sum(each, axes=axes, keepdims=False)
 
 
 def _check(x: TensorType, label: TensorType, weight: TensorType | None, axis: int, reduction: str):
@@ -231,10 +211,3 @@ def _check(x: TensorType, label: TensorType, weight: TensorType | None, axis: in
             f"no reduction {reduction!r}", "reduction", hint=f"there are {', '.join(REDUCTIONS)}"
         )
     return shape
-
-
-def _check_gradient(x, label, gy, weight, axis: int, reduction: str) -> None:
-    shape = _check(x, label, weight, axis, reduction)
-    wanted = x.with_shape(shape if reduction == "none" else ())
-    if gy.shape != wanted.shape:
-        raise Mismatch(f"{gy} is not the gradient by {wanted}", 2)

@@ -20,7 +20,7 @@ from opstep.runtime.device.launch import Arg, Grid, Seen
 
 ROWS = 8  # of q, which share what a block reads of k
 KEYS = 32  # of a tile: one for each thread of a row
-FEATURES = 32  # that are looked at together
+FEATURES = 32  # of a tile
 PITCH = FEATURES + 1  # of keys in shared memory
 KEY_ROOM, QUERY_ROOM, SCORE_ROOM = KEYS * PITCH, ROWS * FEATURES, ROWS * KEYS
 

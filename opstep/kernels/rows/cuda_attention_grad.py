@@ -32,10 +32,9 @@ def gradients(
     group = problems // max(owners, 1)
     size = max(1, problems * rows * keys)
     scores, by_weights = (Scratch(q.dtype, size) for _ in range(2))
-    weights, by_scores, rounded = scores, by_weights, ()
+    weights, by_scores = scores, by_weights
     if multiplied(max(features, columns), q, k, v, gy):  # as tensor cores take them
         weights, by_scores = (Scratch(q.dtype, size, stored=q.stored) for _ in range(2))
-        rounded = weights, by_scores
 
     def of_rows(array: Arg | Scratch, length: int) -> Side:
         return Side(array, length, 1, (group * rows * length, rows * length))  # pyright: ignore[reportArgumentType]
@@ -49,8 +48,8 @@ def gradients(
 
     each, all_rows = (owners, group), (owners,)
     soften = Grid(
-        *(softening(mask_kind(mask), bool(rounded)), scores, by_weights, mask or q, shape),
-        *(mask_strides, len(shape), problems * rows, rows, keys, scale, int(causal), *rounded),
+        *(softening(mask_kind(mask)), scores, by_weights, mask or q, shape, mask_strides),
+        *(len(shape), problems * rows, rows, keys, scale, int(causal), weights, by_scores),
         grid=-(-problems * rows // _ROWS),
         block=32 * _ROWS,
     )
@@ -67,22 +66,15 @@ def gradients(
 
 
 @cache
-def softening(kind: str, is_moved: bool):
+def softening(kind: str):
     with_mask = masked_score(kind)
 
-    def unmoved(array, rest, which):
-        return array
-
-    def moved(array, rest, which):
-        return rest[which]
-
-    target = moved if is_moved else unmoved
-
     def soften_weights(
-        weights, by_weights, mask, shape, mask_strides, rank, count, rows, keys, scale, causal, rest
-    ):
+        scores, by_weights, mask, shape, mask_strides, rank, count, rows, keys, scale, causal,
+        weights, by_scores,
+    ):  # fmt: skip
         """Rows of scores become weights, and gradients by weights those by scores, times `scale`:
-        a warp a row. They take the place of what they are made of, or go to `rest`.
+        a warp a row. Those may take the place of what they are made of.
         """
         warp, lane = cuda.threadIdx.x // 32, cuda.threadIdx.x % 32
         unit = cuda.blockIdx.x * _ROWS + warp
@@ -91,9 +83,8 @@ def softening(kind: str, is_moved: bool):
         i = row - batch * rows
         at = matrix_offset(batch, rank, shape, mask_strides) + i * mask_strides[rank]
         across = mask_strides[rank + 1]
-        mine, by_mine = offset(weights, row * keys), offset(by_weights, row * keys)
-        weights_out = offset(target(weights, rest, 0), row * keys)
-        by_out = offset(target(by_weights, rest, 1), row * keys)
+        mine, by_mine = offset(scores, row * keys), offset(by_weights, row * keys)
+        weights_out, by_out = offset(weights, row * keys), offset(by_scores, row * keys)
         visible = min(keys, i + 1) if causal else keys
         top = -1e999
         for j in range(lane, visible, 32):

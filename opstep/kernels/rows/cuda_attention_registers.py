@@ -12,6 +12,7 @@ from opstep.kernels.math.fastmath import exp
 from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
 from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
 from opstep.kernels.rows.cuda_attention_tiles import (
+    block_start,
     mask_kind,
     masked_score,
     padded,
@@ -21,7 +22,6 @@ from opstep.kernels.rows.cuda_attention_tiles import (
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import (
     cuda,
-    div32,
     max_nan,
     pointer_to,
     real,
@@ -31,7 +31,7 @@ from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
 KEYS = 64  # of a tile
-STEPS = 32  # features that are looked at together
+STEPS = 32  # features of a tile
 THREADS = 128
 _FEWEST = 8  # rows of q that are worth a tile
 _SHARED = 99 << 10  # bytes that a block may have on any architecture
@@ -142,11 +142,7 @@ def attending(kind: str, block: Block, q_wide: int, v_wide: int):
         weights, tile_values = offset(shared, weights_at), offset(shared, values_at)
         tops, factors = offset(shared, tops_at), offset(shared, tops_at + THREADS)
         thread = cuda.threadIdx.x
-        batch = div32(cuda.blockIdx.x, blocks)
-        row0 = cuda.blockIdx.x - batch * blocks
-        if causal:  # those with most to do first
-            row0 = blocks - 1 - row0
-        row0 *= held_rows
+        batch, row0 = block_start(blocks, held_rows, causal)
         queries = offset(q, start_of(batch, rank, shape, q_places))
         own = offset(k, start_of(batch, rank, shape, k_places))
         values = offset(v, start_of(batch, rank, shape, v_places))

@@ -14,7 +14,7 @@ from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import finisher
 from opstep.kernels.matmul.cuda_tile import LINE, chunk_offset
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.cuda.compiling.names import copy_async16, cuda
+from opstep.runtime.device.cuda.compiling.names import copy_async16, cuda, div32, hide_columns
 from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg
 from opstep.runtime.device.source import Intrinsic
@@ -25,8 +25,8 @@ _SHARED = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}  # KiB that a block ma
 
 class FlashTile(NamedTuple):
     """A block keeps `held` rows of an operand, a warp 16 of them, while tiles of `streamed` rows of
-    another follow each other through `stages` places in shared memory. Rows have `features`
-    elements, those of values `columns`: as many as are multiplied, zeros included.
+    another follow each other through two places in shared memory. Rows have `features` elements,
+    those of values `columns`: as many as are multiplied, zeros included.
 
     Four warps together (`warpgroups`, on architecture 9.0) multiply 64 of the rows.
     """
@@ -35,7 +35,6 @@ class FlashTile(NamedTuple):
     streamed: int
     features: int
     columns: int
-    stages: int
     warpgroups: bool
 
     @property
@@ -170,6 +169,33 @@ def copier(extent: int, length: int, threads: int, wide: bool):
     return copy_chunks if wide else copy_elements
 
 
+@cache
+def pair_copier(tile: FlashTile, extent: int, wide: tuple[bool, bool]):
+    """(shared, a, b, row, end, sizes, thread): `copier`, of `extent` rows of a and then of b, from
+    `row` on, with zeros from the row `end` on. Sizes are terms of both, and pitches.
+    """
+    copy_a = copier(extent, tile.features, tile.threads, wide[0])
+    copy_b = copier(extent, tile.columns, tile.threads, wide[1])
+    b_at = tile.room(extent, tile.features)
+
+    def copy_pair(shared, a, b, row, end, sizes, thread):
+        features, columns, a_pitch, b_pitch = sizes
+        copy_a(shared, offset(a, row * a_pitch), end - row, features, a_pitch, thread)
+        there = offset(shared, b_at)
+        copy_b(there, offset(b, row * b_pitch), end - row, columns, b_pitch, thread)
+
+    return copy_pair
+
+
+def block_start(blocks, held, causal):
+    """This block's problem, and the first row of q that it has."""
+    batch = div32(cuda.blockIdx.x, blocks)
+    block = cuda.blockIdx.x - batch * blocks
+    if causal:  # those with most to do first
+        block = blocks - 1 - block
+    return batch, block * held
+
+
 def start_of(batch, rank, shape, places):
     """Where the batch-th matrix begins: see `cuda_attention.places`."""
     return places[rank + 1] + matrix_offset(batch, rank, shape, places)
@@ -217,3 +243,51 @@ def masked_score(kind: str) -> Callable:
         return score + mask[at]
 
     return {"none": nothing, "bool": hide, "float": add}[kind]
+
+
+def mask_form(mask: Arg | None, strides: tuple[int, ...], keys: int) -> str:
+    """`mask_kind`, or that bools lie in pairs, which are read at once."""
+    *across, along = strides
+    if mask_kind(mask) == "bool" and along == 1 and not any(step % 2 for step in (keys, *across)):
+        return "pairs of bools"
+    return mask_kind(mask)
+
+
+@cache
+def tile_masking(form: str, streamed: int) -> tuple[Callable, Callable]:
+    """Two functions for tiles of scores whose rows are queries, and whose columns are keys.
+
+    (batch, rank, shape, strides, low, column, rows) -> place: where the mask has a thread's first
+    scores, of its lower row and of its upper one, and the step from key to key. (scores, mask,
+    place, j0, keys, free, low, column, causal) -> the scores of the tile from the key j0 on,
+    masked; from the key `free` on, rows may see none.
+    """
+    masked = form != "none"
+    apply_mask = Intrinsic("mask_scores", int(form != "float"), int(form == "pairs of bools"))
+
+    def find_mask(batch, rank, shape, strides, low, column, rows):
+        low_mask = high_mask = across = 0
+        if masked:
+            down, across = strides[rank], strides[rank + 1]
+            low_mask = matrix_offset(batch, rank, shape, strides) + column * across
+            high_mask = low_mask + min(low + 8, rows - 1) * down
+            low_mask += min(low, rows - 1) * down
+        return low_mask, high_mask, across
+
+    def mask_tile(scores, mask, place, j0, keys, free, low, column, causal):
+        if masked:
+            low_mask, high_mask, across = place
+            scores = apply_mask(
+                scores, mask, low_mask + j0 * across, high_mask + j0 * across, across,
+                keys - 1 - j0 - column, 1.4426950408889634,
+            )  # fmt: skip
+        if j0 + streamed > free:
+            end = keys - j0 - column
+            high_end = end
+            if causal:
+                high_end = min(end, low + 9 - j0 - column)
+                end = min(end, low + 1 - j0 - column)
+            scores = hide_columns(scores, 0, end, 0, high_end)
+        return scores
+
+    return find_mask, mask_tile

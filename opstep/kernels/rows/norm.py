@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
 from opstep.kernels.rules.axes import volume, want_shape
 from opstep.kernels.rules.faults import LAYER_NORM, RMS_NORM, grouped, of_sample
 from opstep.kernels.schedules.rows import RowComposite
-from opstep.runtime.ir.faults import Faults
+from opstep.runtime.ir.faults import Faults, all_elements
 from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import TensorType, f32
 from opstep.runtime.transforms.backward import pull_back
 
 LONG = 8192  # elements of a row: a GPU's threads hold no more of it and of all its gradients
@@ -33,6 +34,17 @@ class RowNorm(Op):
 
     def flops(x, *params, shape, epsilon):
         return 8 * x.size
+
+
+class RowNormGrad(RowNorm, RowComposite):
+    """Base of gradients of these."""
+
+    inplace = ()
+
+    def infer(x, gy, scale, *, shape, epsilon):
+        _check_rows(x, (scale,), shape, epsilon, first=2)
+        want_shape(gy, x, 1)
+        return x
 
 
 class layer_norm(RowNorm, RowComposite):
@@ -67,29 +79,42 @@ class layer_norm(RowNorm, RowComposite):
         return g.to_dtype(gx, x.dtype), g_scale, None if bias is None else g_bias
 
 
-class layer_norm_grad(RowNorm, RowComposite):
+class layer_norm_grad(RowNormGrad):
     """The gradient of layer_norm with respect to x."""
 
     signature = "layer_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
     source = "ATen native_layer_norm_backward"
-    inplace = ()
     faults = LAYER_NORM
-
-    def infer(x, gy, scale, *, shape, epsilon):
-        _check_rows(x, (scale,), shape, epsilon, first=2)
-        want_shape(gy, x, 1)
-        return x
 
     def define(g, x, gy, scale, *, shape, epsilon):
         d = gy if scale is None else g.mul(gy, scale)
         away, _, inverse = statistics_of_rows(g, x, shape, epsilon)
         return gradient_of_rows(g, away, inverse, d, shape)
 
-    def grad(g, operands, results, grads, *, shape, epsilon):
-        def formula(x, gy, scale):
-            return layer_norm_formula(g, x, gy, scale, shape, epsilon)[1]
 
-        return pull_back(g, formula, operands, grads)
+class layer_norm_affine_grad(RowNormGrad):
+    """The gradients of layer_norm with respect to x, scale and bias: the latter are sums over rows.
+
+    A few rows are summed at a time, then those sums in f64: the bits depend on the shape alone.
+    """
+
+    signature = (
+        "layer_norm_affine_grad(x: F, gy: F, scale: F, *, shape: dims, epsilon: float = 1e-5)"
+    )
+    source = "ATen native_layer_norm_backward"
+    results = ("gx", "g_scale", "g_bias")
+    exact_on = ()
+
+    def infer(x, gy, scale, *, shape, epsilon):
+        return RowNormGrad.infer(x, gy, scale, shape=shape, epsilon=epsilon), scale, scale
+
+    def define(g, x, gy, scale, *, shape, epsilon):
+        away, _, inverse = statistics_of_rows(g, x, shape, epsilon)
+        gx = gradient_of_rows(g, away, inverse, g.mul(gy, scale), shape)
+        return gx, g.sum_to(g.mul(gy, g.mul(away, inverse)), scale), g.sum_to(gy, scale)
+
+    def flops(x, *others, shape, epsilon):
+        return 12 * x.size
 
 
 def gradient_of_rows(g, away, inverse, d, shape):
@@ -152,16 +177,6 @@ def quotients_of_groups(x, scale, bias, groups, epsilon):
     return _scaled(y.reshape(x.shape), *wide), *(v[..., 0] for v in numbers)
 
 
-def layer_norm_formula(g, x, gy, scale, shape, epsilon):
-    """x normalised without a scale, and the gradient by x, of ops that have gradients."""
-    mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
-    plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
-    inverse = g.rsqrt(g.add(mean(g.square(g.sub(x, mean(x)))), epsilon))
-    d = gy if scale is None else g.mul(gy, scale)
-    along = g.mul(plain, mean(g.mul(d, plain)))
-    return plain, g.mul(inverse, g.sub(g.sub(d, mean(d)), along))
-
-
 class rms_norm(RowNorm, RowComposite):
     """Each row (the last axes, of `shape`) divided by its root mean square, then scaled."""
 
@@ -189,17 +204,11 @@ class rms_norm(RowNorm, RowComposite):
         return g.to_dtype(gx, x.dtype), g_scale
 
 
-class rms_norm_grad(RowNorm, RowComposite):
+class rms_norm_grad(RowNormGrad):
     """The gradient of rms_norm with respect to x."""
 
     signature = "rms_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
-    inplace = ()
     faults = RMS_NORM
-
-    def infer(x, gy, scale, *, shape, epsilon):
-        _check_rows(x, (scale,), shape, epsilon, first=2)
-        want_shape(gy, x, 1)
-        return x
 
     def define(g, x, gy, scale, *, shape, epsilon):
         mean = mean_of_rows(g, shape)
@@ -207,16 +216,6 @@ class rms_norm_grad(RowNorm, RowComposite):
         inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
         slope = g.mul(mean(g.mul(d, x)), g.square(inverse))
         return g.mul(g.sub(d, g.mul(x, slope)), inverse)
-
-    def grad(g, operands, results, grads, *, shape, epsilon):
-        def formula(x, gy, scale):
-            mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
-            plain = g.rms_norm(x, shape=shape, epsilon=epsilon)
-            inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
-            d = gy if scale is None else g.mul(gy, scale)
-            return g.mul(inverse, g.sub(d, g.mul(plain, mean(g.mul(d, plain)))))
-
-        return pull_back(g, formula, operands, grads)
 
 
 class group_norm(RowComposite):
@@ -261,23 +260,89 @@ class group_norm(RowComposite):
         return 8 * x.size
 
     def grad(g, operands, results, grads, *, groups, epsilon):
-        x, scale, bias = operands
-        gy = grads[0]
-        channels, rank = x.shape[1], x.type.rank
-        others = [k for k in range(rank) if k != 1]
-        g_scale = g_bias = None
-        d = gy
-        if scale is not None:
-            d = g.mul(gy, g.reshape(scale, shape=(channels, *(1,) * (rank - 2))))
-            plain = g.group_norm(x, groups=groups, epsilon=epsilon)
-            g_scale = g.sum(g.mul(gy, plain), axes=others, keepdims=False)
-            g_scale = g.to_dtype(g_scale, scale.dtype)
-        if bias is not None:
-            g_bias = g.to_dtype(g.sum(gy, axes=others, keepdims=False), bias.dtype)
-        row = channels // groups * volume(x.shape[2:])
-        rows = [g.reshape(v, shape=(x.shape[0], groups, row)) for v in (x, d)]
-        gx = g.reshape(g.layer_norm_grad(*rows, shape=(row,), epsilon=epsilon), shape=x.shape)
-        return g.to_dtype(gx, x.dtype), g_scale, g_bias
+        def formula(x, scale, bias):
+            row = x.shape[1] // groups * volume(x.shape[2:])
+            rows = g.reshape(x, shape=(x.shape[0], groups, row))
+            y = g.reshape(g.layer_norm(rows, shape=(row,), epsilon=epsilon), shape=x.shape)
+            wide = (x.shape[1], *(1,) * (x.type.rank - 2))
+            y = y if scale is None else g.mul(y, g.reshape(scale, shape=wide))
+            return y if bias is None else g.add(y, g.reshape(bias, shape=wide))
+
+        return pull_back(g, formula, operands, grads)
+
+
+class WithStatistics(RowComposite):
+    """Base of ops that also give the mean of each row and what it was multiplied with, as PyTorch's
+    native norms do. y has the bits that the op `alone` gives.
+    """
+
+    alone: ClassVar[type[Op]]
+    results = ("y", "mean", "rstd")
+    faults = Faults(all_elements, *LAYER_NORM.rules[1:])
+
+    def flops(x, *params, **attrs):
+        return 12 * x.size
+
+    @classmethod
+    def grad(cls, g, operands, results, grads, **attrs):
+        if grads[1] is None and grads[2] is None:
+            return cls.alone.grad(g, operands, results[:1], grads[:1], **attrs)
+        return super().grad(g, operands, results, grads, **attrs)
+
+
+class layer_norm_with_statistics(WithStatistics):
+    """layer_norm, and the mean and 1/sqrt(variance + epsilon) of each row.
+
+    These have x's shape with 1 for the axes of a row. For f16 and bf16 they are f32.
+    """
+
+    signature = (
+        "layer_norm_with_statistics(x: F, scale: F?, bias: F?, *, shape: dims,"
+        " epsilon: float = 1e-5)"
+    )
+    source = "ATen native_layer_norm"
+    alone = layer_norm
+
+    def infer(x, scale, bias, *, shape, epsilon):
+        y = layer_norm.infer(x, scale, bias, shape=shape, epsilon=epsilon)
+        statistic = _statistic(x, (*x.shape[: x.rank - len(shape)], *(1,) * len(shape)))
+        return y, statistic, statistic
+
+    def oracle(x, scale=None, bias=None, *, shape, epsilon):
+        axes = tuple(range(x.ndim - len(shape), x.ndim))
+        return quotients_of_rows(x, scale, bias, axes, epsilon)
+
+    def define(g, x, scale, bias, *, shape, epsilon):
+        return layer_norm_graph(g, x, scale, bias, shape, epsilon)
+
+
+class group_norm_with_statistics(WithStatistics):
+    """group_norm, and the mean and 1/sqrt(variance + epsilon) of each group of each sample.
+
+    These are [N, groups]. For f16 and bf16 they are f32.
+    """
+
+    signature = (
+        "group_norm_with_statistics(x: F, scale: F?, bias: F?, *, groups: int,"
+        " epsilon: float = 1e-5)"
+    )
+    source = "ATen native_group_norm"
+    alone = group_norm
+
+    def infer(x, scale, bias, *, groups, epsilon):
+        y = group_norm.infer(x, scale, bias, groups=groups, epsilon=epsilon)
+        statistic = _statistic(x, (x.shape[0], groups))
+        return y, statistic, statistic
+
+    def oracle(x, scale=None, bias=None, *, groups, epsilon):
+        return quotients_of_groups(x, scale, bias, groups, epsilon)
+
+    def define(g, x, scale, bias, *, groups, epsilon):
+        return group_norm_graph(g, x, scale, bias, groups, epsilon)
+
+
+def _statistic(x: TensorType, shape) -> TensorType:
+    return TensorType(f32 if x.dtype.is_half else x.dtype, tuple(shape))
 
 
 def _check_rows(x: TensorType, params, shape, epsilon: float, first: int = 1) -> None:

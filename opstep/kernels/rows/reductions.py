@@ -76,12 +76,10 @@ class std(Spread):
         return g.sqrt(_variance(g, x, axes, keepdims, correction))
 
     def grad(g, operands, results, grads, *, axes, keepdims, correction):
-        (x,), (y,), (gy,) = operands, results, grads
-        distance = g.sub(x, g.mean(x, axes=axes, keepdims=True))
-        divisor = _less(g, number_of(g, x, axes, x.dtype), correction)
-        share = g.div(g.div(gy, y), divisor)  # their product may overflow
-        share = g.where(g.equal(y, 0.0), 0.0, share)
-        return (g.mul(distance, with_ones(g, share, x, axes, keepdims)),)
+        (y,), (gy,) = results, grads
+        by_var = g.where(g.equal(y, 0.0), 0.0, g.div(g.mul(gy, 0.5), y))
+        attrs = {"axes": axes, "keepdims": keepdims, "correction": correction}
+        return var.grad(g, operands, results, (by_var,), **attrs)
 
 
 def _variance(g, x, axes, keepdims, correction):

@@ -12,7 +12,7 @@ from opstep.kernels.schedules.rows import RowComposite
 
 
 class AlongAxis(RowComposite):
-    """Base: x and the result have one shape, and one axis is looked along."""
+    """Base: x and the result have one shape; rows lie along one axis."""
 
     inplace = (0,)
 
@@ -60,52 +60,35 @@ class log_softmax(AlongAxis):
         return (g.log_softmax_grad(results[0], grads[0], axis=axis),)
 
 
-class softmax_grad(AlongAxis):
+class SoftmaxGrad(AlongAxis):
+    """Base of gradients with respect to x, from the result y and the gradient of y."""
+
+    inplace = ()
+    faults = SOFTMAX_GRAD
+
+    def infer(y, gy, *, axis):
+        axis_of(axis, y.rank)
+        want_shape(gy, y, 1)
+        return y
+
+
+class softmax_grad(SoftmaxGrad):
     """The gradient of softmax with respect to x, from its result y and the gradient of y."""
 
     signature = "softmax_grad(y: F, gy: F, *, axis: int = -1)"
     formula = "y * (gy - sum(gy * y))"
     source = "ATen _softmax_backward_data"
-    inplace = ()
-    faults = SOFTMAX_GRAD
-
-    def infer(y, gy, *, axis):
-        axis_of(axis, y.rank)
-        want_shape(gy, y, 1)
-        return y
 
     def define(g, y, gy, *, axis):
         return g.mul(y, g.sub(gy, g.sum(g.mul(gy, y), axes=[axis], keepdims=True)))
 
-    def grad(g, operands, results, grads, *, axis):
-        (y, gy), (h,) = operands, grads
 
-        def dot(a, b):
-            return g.sum(g.mul(a, b), axes=[axis], keepdims=True)
-
-        by_y = g.sub(g.mul(h, g.sub(gy, dot(gy, y))), g.mul(gy, dot(h, y)))
-        return by_y, g.softmax_grad(y, h, axis=axis)
-
-
-class log_softmax_grad(AlongAxis):
+class log_softmax_grad(SoftmaxGrad):
     """The gradient of log_softmax with respect to x, from its result y and the gradient of y."""
 
     signature = "log_softmax_grad(y: F, gy: F, *, axis: int = -1)"
     formula = "gy - exp(y) * sum(gy)"
     source = "ATen _log_softmax_backward_data"
-    inplace = ()
-    faults = SOFTMAX_GRAD
-
-    def infer(y, gy, *, axis):
-        axis_of(axis, y.rank)
-        want_shape(gy, y, 1)
-        return y
 
     def define(g, y, gy, *, axis):
         return g.sub(gy, g.mul(g.exp(y), g.sum(gy, axes=[axis], keepdims=True)))
-
-    def grad(g, operands, results, grads, *, axis):
-        (y, gy), (h,) = operands, grads
-        weighted = g.mul(h, g.exp(y))
-        by_y = g.neg(g.mul(weighted, g.sum(gy, axes=[axis], keepdims=True)))
-        return by_y, g.sub(h, g.sum(weighted, axes=[axis], keepdims=True))
