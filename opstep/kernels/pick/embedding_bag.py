@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.rules import indices as lost
+from opstep.kernels.pick.reach import Selection, existing
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, real
 from opstep.runtime.device.launch import Grid, Launch
@@ -38,7 +38,10 @@ class embedding_bag(Op):
     )
     choices = {"mode": MODES}
     source = "torch.nn.functional.embedding_bag (with scale as per_sample_weights)"
-    outside = lost.bagged
+
+    def outside(operands, shape, **attrs):
+        weight, index = operands[:2]
+        return np.asarray(not existing(Selection(weight.shape, [index], [0])).all())
 
     def infer(weight, index, offsets, scale, *, mode, include_last_offset, padding_index):
         if mode not in MODES:

@@ -10,11 +10,11 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.move.copying import copy_all
-from opstep.kernels.pick.picking import add_elements, always, fill_with, put, replace_element
+from opstep.kernels.move.copying import copy_all, filled
+from opstep.kernels.pick.picking import add_elements, always, put, replace_element
 from opstep.kernels.pick.reach import aligned, elements, written_at
 from opstep.kernels.pick.scatter import Scatter
-from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
+from opstep.runtime.device.launch import Launch, Scratch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import i64
 
@@ -71,20 +71,31 @@ class scatter_reduce(Scatter):
         return Scatter.infer(x, index, source, axis=axis)
 
     def oracle(x, index, source, *, reduction, axis, include_self):
-        places = aligned(x.shape, index, axis)
-        begun = x if include_self else written_at(_BEGIN[reduction], x, places, source)
-        y = written_at(_COMBINE[reduction], begun, places, source)
+        of = aligned(x.shape, index, axis)
+        begun = x if include_self else written_at(_BEGIN[reduction], x, of, source)
+        y = written_at(_COMBINE[reduction], begun, of, source)
         if reduction != "mean":
             return y
-        count = written_at(add_elements, np.full(x.shape, int(include_self)), places, 1)
+        count = written_at(add_elements, np.full(x.shape, int(include_self)), of, 1)
         count = np.maximum(count, 1)
         return y // count if y.dtype.kind in "iu" else y / count
 
-    def cpu(x, index, source, y, *, reduction, axis, include_self):
-        return _reduced(x, index, source, y, reduction, axis, include_self, on_gpu=False)
-
-    def cuda(x, index, source, y, *, reduction, axis, include_self):
-        return _reduced(x, index, source, y, reduction, axis, include_self, on_gpu=True)
+    @staticmethod
+    def launches(x, index, source, y, *, reduction, axis, include_self, on_gpu=False):
+        reach, launches = elements(x.shape, index, axis), copy_all(x, y)
+        if not include_self:
+            launches += put(_BEGIN[reduction], source, y, reach, on_gpu=on_gpu)
+        launches += put(_COMBINE[reduction], source, y, reach, on_gpu=on_gpu)
+        if reduction != "mean" or not y.size or not index.size:
+            return launches
+        counts, one = Scratch(i64, y.size), Scratch(i64, 1)
+        return [
+            *launches,
+            *filled(counts, int(include_self)),
+            *filled(one, 1),
+            *put(add_elements, one, counts, reach, (0,) * x.rank, on_gpu=on_gpu),
+            Launch(divide(y.dtype.is_float), y, counts, units=y.size, cuda=thread_a_unit),
+        ]
 
     def flops(x, index, source, **attrs):
         return index.size
@@ -98,29 +109,6 @@ class scatter_reduce(Scatter):
         if not include_self:
             by_x = g.scatter(by_x, index, g.zeros_like(by_source), axis=axis)
         return g.to_dtype(by_x, x.dtype), None, g.to_dtype(by_source, source.dtype)
-
-
-# --- launches -------------------------------------------------------------------------------------
-
-
-def _reduced(
-    x: Arg, index: Arg, source: Arg, y: Arg, reduction: str, axis: int, include_self: bool, on_gpu
-) -> list:
-    reach, launches = elements(x.shape, index, axis), copy_all(x, y)
-    if not include_self:
-        launches += put(_BEGIN[reduction], source, y, reach, on_gpu=on_gpu)
-    launches += put(_COMBINE[reduction], source, y, reach, on_gpu=on_gpu)
-    if reduction != "mean" or not y.size or not index.size:
-        return launches
-    counts, one = Scratch(i64, y.size), Scratch(i64, 1)
-    each = {"units": y.size, "cuda": thread_a_unit}
-    return [
-        *launches,
-        Launch(fill_with, counts, int(include_self), **each),
-        Launch(fill_with, one, 1, units=1, cuda=thread_a_unit),
-        *put(add_elements, one, counts, reach, (0,) * x.rank, on_gpu=on_gpu),
-        Launch(divide(y.dtype.is_float), y, counts, **each),
-    ]
 
 
 @cache
