@@ -38,7 +38,7 @@ from opstep.kernels.pick.reach import (
 )
 from opstep.kernels.rules.literals import bits_of, nowhere
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Launch, Scratch
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Held, Launch, Scratch
 from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import i64
 
@@ -132,7 +132,7 @@ def _one_index(reach: Reach) -> tuple[list[Launch], Index]:
     axes = [k for k in range(len(reach.sizes)) if any(i.steps[k] for i in reach.indices)]
     sizes = [reach.sizes[k] for k in axes]
     own, total = strides_of(sizes), prod(sizes)
-    places, launches = Scratch(i64, total), []
+    places, launches = Held(i64, (total,)), []
     if not reach.indices:
         launches += filled(places, 0)
     depth = len(reach.indices)

@@ -14,7 +14,7 @@ from opstep.kernels.move.copying import copy_all, filled
 from opstep.kernels.pick.picking import add_elements, always, put, replace_element
 from opstep.kernels.pick.reach import aligned, elements, written_at
 from opstep.kernels.pick.scatter import Scatter
-from opstep.runtime.device.launch import Launch, Scratch, thread_a_unit
+from opstep.runtime.device.launch import Held, Launch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import i64
 
@@ -88,7 +88,7 @@ class scatter_reduce(Scatter):
         launches += put(_COMBINE[reduction], source, y, reach, on_gpu=on_gpu)
         if reduction != "mean" or not y.size or not index.size:
             return launches
-        counts, one = Scratch(i64, y.size), Scratch(i64, 1)
+        counts, one = Held(i64, y.shape), Held(i64, ())
         return [
             *launches,
             *filled(counts, int(include_self)),
