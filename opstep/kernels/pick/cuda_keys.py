@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.device.launch import CARRIERS, Arg
-from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.device.launch import CARRIERS
+from opstep.runtime.ir.types import DType
 
 _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 
@@ -64,11 +64,6 @@ def keys_of(dtype: DType, descending: bool) -> Keys:
     if dtype.is_float:
         return Keys(carrier, float_key, float_bits, float_tells)
     return Keys(carrier, integer_key, integer_key, integer_tells)
-
-
-def carried(a: Arg) -> Arg:
-    """The bits of a tensor's elements, as they are stored."""
-    return Arg(TensorType(CARRIERS[a.stored.itemsize], a.shape), a.slot)
 
 
 def itself(key):

@@ -19,8 +19,9 @@ from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.cuda_keys import itself
 from opstep.kernels.pick.cuda_picking import located
 from opstep.kernels.pick.cuda_sort import Rows, sorted_pairs
-from opstep.kernels.pick.reach import Reach, joined
+from opstep.kernels.pick.reach import Reach, from_front, joined, putter
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
+from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.device.source import Intrinsic
@@ -133,13 +134,13 @@ def _sorted(
         found = located(reach, axes, max(unit, 1), first, count)
         if found is None:
             return None
-        launch, keys, nowhere = found
+        launch, keys, bits = found
         in_order = columns.total == 1 and n == count and entries.of == (1,)
-        bits, held = nowhere.bit_length(), source if in_order else None
+        held = source if in_order else None
         rows = Rows(keys, itself, keys.dtype, bits, 1, count, signed=False, held=held)
         sorting, keys, order = sorted_pairs(rows)
         launches += [launch, *sorting]
-        to = (y, nowhere, max(unit, 1), columns)
+        to = (y, max(unit, 1), columns)
         if in_order:  # elements travel with their keys, so they are read one after the other
             adding = cuda_segments.runs(combine, order, keys, None, *to, entries)
         else:
@@ -154,6 +155,7 @@ def _sorted(
 @cache
 def take_columns(combine: Callable) -> Callable:
     """A thread a column, one element after the other."""
+    put_one = putter(combine)
 
     def take_columns(
         source, index, y, units, rank, sizes, to, of, of_index, length, near, index_near, start, n,
@@ -165,10 +167,8 @@ def take_columns(combine: Callable) -> Callable:
         into, at = spot(column, sizes, to, rank), spot(column, sizes, of, rank)
         wanted = start + spot(column, sizes, of_index, rank)
         for j in range(length):
-            k = np.int64(index[wanted + j * index_near])
-            k = k + n if k < 0 else k
-            if k >= 0 and k < n and k != skipped:
-                y[into + k * along] = combine(y[into + k * along], source[at + j * near])
+            k = index[wanted + j * index_near]
+            put_one(offset(y, into), k, n, along, skipped, source[at + j * near])
 
     take_columns.__name__ = f"put_{combine.__name__}"
     return take_columns
@@ -246,8 +246,7 @@ def take_tiles(
             cuda.syncthreads()
             for j in range(turns):
                 p = column * PITCH + line + j * LANES
-                k = next_numbers[j]
-                k = k + n if k < 0 else k
+                k = from_front(next_numbers[j], n)
                 places[p] = k - begin if k >= begin and k < end and k != skipped else n
                 elements[p] = next_elements[j]
             cuda.syncthreads()

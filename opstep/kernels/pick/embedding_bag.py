@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.pick.reach import Selection, existing
+from opstep.kernels.pick.reach import Selection, existing, from_front
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, real
 from opstep.runtime.device.launch import Grid, Launch
@@ -154,8 +154,7 @@ def add_bags(
             target[e] = 0.0
         count = 0
         for k in range(max(0, first), min(last, n)):
-            row = np.int64(index[k])
-            row = row + rows if row < 0 else row
+            row = from_front(index[k], rows)
             if row >= 0 and row < rows and row != skipped:
                 source = offset(weight, row * columns)
                 if mode == 2:
@@ -205,8 +204,7 @@ def take_bags(mode: str, scaled: bool, wide: int, below: int) -> Callable:
             for k in range(first + turn, last, below * AHEAD):
                 for j in range(AHEAD):
                     place = k + j * below
-                    row = np.int64(index[place]) if place < last else np.int64(rows)
-                    row = row + rows if row < 0 else row
+                    row = from_front(index[place] if place < last else rows, rows)
                     picked[j] = row if row < rows and row != skipped else -1
                 for j in range(AHEAD):
                     elements[j] = real(0)

@@ -29,8 +29,10 @@ from opstep.kernels.pick.reach import (
     Reach,
     Selection,
     existing,
+    from_front,
     joined,
     positions,
+    putter,
     read_at,
     strides_of,
     walked,
@@ -274,8 +276,7 @@ def locate(
         for i in range(m):
             place = 0 if first else target[i]
             for d in range(depth):
-                k = np.int64(indices[i * step + d])
-                k = k + extents[d] if k < 0 else k
+                k = from_front(indices[i * step + d], extents[d])
                 inside = k >= 0 and k < extents[d] and place >= 0
                 place = place + k * along[d] if inside else _NOWHERE
             target[i] = place
@@ -305,12 +306,10 @@ def pick_rows(
         wanted = offset(index, in_index + row * apart + column * step)
         if step != 0:
             for i in range(m):
-                k = np.int64(wanted[i * step])
-                k = k + n if k < 0 else k
+                k = from_front(wanted[i * step], n)
                 target[i] = source[k * along + i * xs] if k >= 0 and k < n else nothing
         else:
-            k = np.int64(wanted[0])
-            k = k + n if k < 0 else k
+            k = from_front(wanted[0], n)
             if k >= 0 and k < n:
                 source = offset(source, k * along)
                 if xs == 1:
@@ -346,6 +345,7 @@ def put_columns(combine: Callable) -> Callable:
     """Units are what is not shared of y, columns, of `length` elements each: one lane handles them
     in order. `near`, `index_near`: from one to the next in the source, and in the index.
     """
+    put_one = putter(combine)
 
     def kernel(
         source, index, y, length, near, index_near, n, along, skipped, start, rank, sizes, to, of,
@@ -366,24 +366,18 @@ def put_columns(combine: Callable) -> Callable:
                     target, of_column = offset(into, i * ys), offset(values, i * ss)
                     of_index = offset(wanted, i * step)
                     for j in range(length):
-                        k = np.int64(of_index[j * index_near])
-                        k = k + n if k < 0 else k
-                        if k >= 0 and k < n and k != skipped:
-                            p = k * along
-                            target[p] = combine(target[p], of_column[j * near])
+                        k = of_index[j * index_near]
+                        put_one(target, k, n, along, skipped, of_column[j * near])
             else:
                 for j in range(length):
                     part, of_row = offset(values, j * near), offset(wanted, j * index_near)
                     if step != 0:
                         for i in range(m):
-                            k = np.int64(of_row[i * step])
-                            k = k + n if k < 0 else k
-                            if k >= 0 and k < n and k != skipped:
-                                p = k * along + i
-                                into[p] = combine(into[p], part[i * ss])
+                            put_one(
+                                offset(into, i), of_row[i * step], n, along, skipped, part[i * ss]
+                            )
                     else:
-                        k = np.int64(of_row[0])
-                        k = k + n if k < 0 else k
+                        k = from_front(of_row[0], n)
                         if k >= 0 and k < n and k != skipped:
                             target = offset(into, k * along)
                             for i in range(m):

@@ -8,6 +8,7 @@ and what each index adds: with k the number that the index has for p, ``k * alon
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -150,6 +151,27 @@ def axes_before(axes: Sequence[int]) -> int:
     """The number of axes of what is selected before those of the indices."""
     first, last = min(axes), max(axes)
     return first if last - first == len(axes) - 1 else 0
+
+
+# --- in kernels -----------------------------------------------------------------------------------
+
+
+def from_front(index, n):
+    """An index as it counts from the front; one that is out of range stays out of it."""
+    k = np.int64(index)
+    return k + n if k < 0 else k
+
+
+@cache
+def putter(combine: Callable) -> Callable:
+    """Combines an element with that at an index."""
+
+    def put_one(y, index, n, along, skipped, value):
+        k = from_front(index, n)
+        if k >= 0 and k < n and k != skipped:
+            y[k * along] = combine(y[k * along], value)
+
+    return put_one
 
 
 # --- the same in NumPy ----------------------------------------------------------------------------
