@@ -8,19 +8,11 @@ applied in row-major order of the indices.
 from __future__ import annotations
 
 from opstep.kernels.pick.picking import Pick, Put, add_elements, replace_element
-from opstep.kernels.pick.reach import Selection, boxes, indexed_shape
+from opstep.kernels.pick.reach import boxed, boxes, indexed_shape
 from opstep.kernels.pointwise.broadcast import broadcast_shape
 from opstep.kernels.rules.faults import INDEX
 from opstep.kernels.rules.literals import check_value
 from opstep.runtime.ir.op import Mismatch, Traits
-
-
-def _reach(shape, *indices, axes):
-    return boxes(shape, indices, axes)
-
-
-def _selection(shape, *indices, axes):
-    return Selection(shape, indices, axes)
 
 
 class index(Pick):
@@ -34,8 +26,8 @@ class index(Pick):
     signature = "index(x: T, indices: X*, *, axes: ints = none, missing: number = none)"
     source = "torch's x[i, j] (ATen index.Tensor), numpy's advanced indexing"
     faults = INDEX
-    reach = staticmethod(_reach)
-    selection = staticmethod(_selection)
+    reach = staticmethod(boxes)
+    selection = staticmethod(boxed)
 
     def infer(x, *indices, axes, missing):
         check_value(missing or 0, x.dtype, "missing")
@@ -50,8 +42,8 @@ class index(Pick):
 class IndexPut(Put):
     """Base: what `index` selects of x meets `source`."""
 
-    reach = staticmethod(_reach)
-    selection = staticmethod(_selection)
+    reach = staticmethod(boxes)
+    selection = staticmethod(boxed)
 
     @staticmethod
     def taken(x, source, *indices):

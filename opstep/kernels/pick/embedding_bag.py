@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.pick.reach import Selection, existing, from_front
+from opstep.kernels.pick.reach import existing, from_front, sliced
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, real
 from opstep.runtime.device.launch import Grid, Launch
@@ -41,7 +41,7 @@ class embedding_bag(Op):
 
     def outside(operands, shape, **attrs):
         weight, index = operands[:2]
-        return np.asarray(not existing(Selection(weight.shape, [index], [0])).all())
+        return np.asarray(not existing(sliced(weight.shape, index)).all())
 
     def infer(weight, index, offsets, scale, *, mode, include_last_offset, padding_index):
         if mode not in MODES:

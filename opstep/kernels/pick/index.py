@@ -14,11 +14,11 @@ from opstep.kernels.pick.picking import Indexing, Pick, PickGrad, add_elements, 
 from opstep.kernels.pick.reach import (
     Index,
     Reach,
-    Selection,
     aligned,
     check_aligned,
     elements,
     existing,
+    sliced,
     slices,
     written_at,
 )
@@ -39,14 +39,11 @@ class gather(Pick):
     source = "torch.index_select, ONNX Gather"
     faults = GATHER
     reach = staticmethod(slices)
+    selection = staticmethod(sliced)
 
     def infer(x, index, *, axis):
         a = axis_of(axis, x.rank)
         return x.with_shape((*x.shape[:a], *index.shape, *x.shape[a + 1 :]))
-
-    @staticmethod
-    def selection(shape, index, *, axis):
-        return Selection(shape, [index], [axis])
 
     def grad(g, operands, results, grads, *, axis):
         x, index = operands
@@ -63,19 +60,13 @@ class embedding(Pick):
     signature = "embedding(weight: T, index: X, *, padding_index: int = none)"
     source = "torch.nn.functional.embedding, ONNX Gather"
     faults = GATHER
+    reach = staticmethod(slices)
+    selection = staticmethod(sliced)
 
     def infer(weight, index, *, padding_index):
         axis_of(0, weight.rank, 0)
         _want_row(padding_index, weight.shape[0], "padding_index")
         return weight.with_shape((*index.shape, *weight.shape[1:]))
-
-    @staticmethod
-    def reach(shape, index, *, padding_index):
-        return slices(shape, index, 0)
-
-    @staticmethod
-    def selection(shape, index, *, padding_index):
-        return Selection(shape, [index], [0])
 
     def grad(g, operands, results, grads, *, padding_index):
         weight, index = operands
@@ -99,7 +90,7 @@ class gather_grad(PickGrad):
     source = "ATen embedding_dense_backward"
 
     def outside(operands, shape, *, axis, **attrs):
-        return np.asarray(not existing(Selection(shape, [operands[1]], [axis])).all())
+        return np.asarray(not existing(sliced(shape, operands[1], axis)).all())
 
     def infer(gy, index, *, size, axis, ignored):
         rank = gy.rank - index.rank + 1
@@ -116,7 +107,7 @@ class gather_grad(PickGrad):
         if ignored is not None and size:
             ignored %= size
             index = np.where((index == ignored) | (index == ignored - size), size, index)
-        return written_at(add_elements, gx, Selection(gx.shape, [index], [a]), gy)
+        return written_at(add_elements, gx, sliced(gx.shape, index, a), gy)
 
     @staticmethod
     def reach(shape, index, *, size, axis, ignored):

@@ -39,7 +39,7 @@ class Reach(NamedTuple):
     indices: tuple[Index, ...]
 
 
-def slices(shape: Sequence[int], index: Any, axis: int, skipped: int = -1) -> Reach:
+def slices(shape: Sequence[int], index: Any, axis: int = 0, skipped: int = -1, **_: Any) -> Reach:
     """The slices of a tensor of this shape along an axis."""
     outer, n, inner = around(shape, axis_of(axis, len(shape)))
     of = Index(index, n, inner, (0, 1, 0), skipped=skipped)
@@ -65,7 +65,7 @@ def parts(shape: Sequence[int], index: Any, batch: int) -> Reach:
     return Reach((outer, places, inner), (prod(sizes) * inner, 0, 1), tuple(indices))
 
 
-def boxes(shape: Sequence[int], indices: Sequence[Any], axes: Sequence[int] | None) -> Reach:
+def boxes(shape: Sequence[int], *indices: Any, axes: Sequence[int] | None) -> Reach:
     """The elements that several indices, which broadcast, select together as in NumPy."""
     chosen, strides = indexed_axes(len(shape), len(indices), axes), strides_of(shape)
     places = tuple(np.broadcast_shapes(*[i.shape for i in indices]))
@@ -185,6 +185,16 @@ class Selection(NamedTuple):
     shape: Sequence[int]
     indices: Sequence[np.ndarray]
     axes: Sequence[int] | None = None
+
+
+def sliced(shape: Sequence[int], index: np.ndarray, axis: int = 0, **_: Any) -> Selection:
+    """The selection of `slices`."""
+    return Selection(shape, [index], [axis])
+
+
+def boxed(shape: Sequence[int], *indices: np.ndarray, axes: Sequence[int] | None) -> Selection:
+    """The selection of `boxes`."""
+    return Selection(shape, indices, axes)
 
 
 def aligned(shape: Sequence[int], index: np.ndarray, axis: int, **_: Any) -> Selection:
