@@ -50,7 +50,7 @@ def best(
     x: Arg, values: Arg, indices: Arg, shape: tuple[int, int, int], k: int, descending: bool
 ) -> list[Grid] | None:
     """The first k of each sequence in order; None where sorting does better. `shape`: elements
-    before the axis, along it, behind it.
+    before the axis, along it, after it.
     """
     before, n, inner = shape
     keys = keys_of(x.stored, descending)

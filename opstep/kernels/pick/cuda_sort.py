@@ -109,7 +109,7 @@ def sort(
     descending: bool,
 ) -> list[Grid]:  # fmt: skip
     """The first `kept` of each sequence in order. `shape`: elements before the axis, along it,
-    behind it.
+    after it.
     """
     before, n, inner = shape
     keys = keys_of(x.stored, descending)

@@ -26,7 +26,7 @@ class embedding_bag(Op):
     """The sum, mean or maximum of the rows of `weight` that each bag of indices selects.
 
     weight: [V, D]; index: [n], all bags one after the other; offsets: [bags], where each begins, in
-    order, the first at 0; with `include_last_offset`, the end of the last stands behind them.
+    order, the first at 0; with `include_last_offset`, the end of the last stands after them.
     scale: [n], what the rows are multiplied with, only for sums. An empty bag gives 0. Indices
     below 0 count from the end; one that is no row, and `padding_index`, are left out. Equal largest
     elements share the gradient.

@@ -31,20 +31,14 @@ def smaller_element(old, new):
     return new if new < old or new != new else old
 
 
-_COMBINE: dict[str, Callable] = {
-    "add": add_elements,
-    "mean": add_elements,
-    "mul": multiply_elements,
-    "max": larger_element,
-    "min": smaller_element,
-}
-# what a place begins with that x's own element does not count in; an extreme with any of its own
-_BEGIN: dict[str, Callable] = {
-    "add": always(0),
-    "mean": always(0),
-    "mul": always(1),
-    "max": replace_element,
-    "min": replace_element,
+# of each, how an element meets that of its place, and what begins a place whose own element does
+# not count in; an extreme begins with any of its elements
+_REDUCTIONS: dict[str, tuple[Callable, Callable]] = {
+    "add": (add_elements, always(0)),
+    "mean": (add_elements, always(0)),
+    "mul": (multiply_elements, always(1)),
+    "max": (larger_element, replace_element),
+    "min": (smaller_element, replace_element),
 }
 
 
@@ -61,19 +55,20 @@ class scatter_reduce(Scatter):
         "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0,"
         " include_self: bool = true)"
     )
-    choices = {"reduction": tuple(_COMBINE)}
+    choices = {"reduction": tuple(_REDUCTIONS)}
     source = "torch.scatter_reduce, ONNX ScatterElements(reduction=...)"
 
     def infer(x, index, source, *, reduction, axis, include_self):
-        if reduction not in _COMBINE:
-            hint = f"there are {', '.join(_COMBINE)}"
+        if reduction not in _REDUCTIONS:
+            hint = f"there are {', '.join(_REDUCTIONS)}"
             raise Mismatch(f"no reduction {reduction!r}", "reduction", hint=hint)
         return Scatter.infer(x, index, source, axis=axis)
 
     def oracle(x, index, source, *, reduction, axis, include_self):
         of = aligned(x.shape, index, axis)
-        begun = x if include_self else written_at(_BEGIN[reduction], x, of, source)
-        y = written_at(_COMBINE[reduction], begun, of, source)
+        combine, begin = _REDUCTIONS[reduction]
+        begun = x if include_self else written_at(begin, x, of, source)
+        y = written_at(combine, begun, of, source)
         if reduction != "mean":
             return y
         count = written_at(add_elements, np.full(x.shape, int(include_self)), of, 1)
@@ -83,9 +78,10 @@ class scatter_reduce(Scatter):
     @staticmethod
     def launches(x, index, source, y, *, reduction, axis, include_self, on_gpu=False):
         reach, launches = elements(x.shape, index, axis), copy_all(x, y)
+        combine, begin = _REDUCTIONS[reduction]
         if not include_self:
-            launches += put(_BEGIN[reduction], source, y, reach, on_gpu=on_gpu)
-        launches += put(_COMBINE[reduction], source, y, reach, on_gpu=on_gpu)
+            launches += put(begin, source, y, reach, on_gpu=on_gpu)
+        launches += put(combine, source, y, reach, on_gpu=on_gpu)
         if reduction != "mean" or not y.size or not index.size:
             return launches
         counts, one = Held(i64, y.shape), Held(i64, ())

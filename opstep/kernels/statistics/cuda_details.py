@@ -13,7 +13,7 @@ from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Launch
 def quantiles(
     x: Arg, enabled: Arg, words: Arg, percents: tuple[int, ...], infinity: int
 ) -> list[Grid | Launch]:
-    """Behind the number of finite elements, of x and then of |x|, the keys between which each of
+    """After the number of finite elements, of x and then of |x|, the keys between which each of
     the percents lies; those of |x| are negated. `infinity`: its key, 0 where x has none.
     """
     n, unsigned = x.size, x.dtype.kind in "ub"
