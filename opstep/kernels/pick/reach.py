@@ -217,7 +217,7 @@ def existing(of: Selection) -> np.ndarray:
     behind, exists = len(of.shape) - len(chosen) - axes_before(chosen), np.True_
     for i, k in zip(of.indices, chosen, strict=True):
         inside = (i >= -of.shape[k]) & (i < of.shape[k])
-        exists = exists & inside.reshape(*i.shape, *(1,) * behind)
+        exists = exists & inside.reshape((*i.shape, *(1,) * behind))
     return np.asarray(exists)
 
 
@@ -228,7 +228,7 @@ def positions(of: Selection) -> np.ndarray:
     count = len(np.broadcast_shapes(*[i.shape for i in of.indices]))
     found, steps = np.int64(0), strides_of(of.shape)
     for i, k in zip(of.indices, chosen, strict=True):
-        at = i.astype(np.int64).reshape(*i.shape, *(1,) * (len(rest) - before))
+        at = i.astype(np.int64).reshape((*i.shape, *(1,) * (len(rest) - before)))
         found = found + np.where(at < 0, at + of.shape[k], at) * steps[k]
     for j, k in enumerate(rest):
         behind = len(rest) - j - 1 + (count if j < before else 0)
