@@ -178,7 +178,7 @@ def putter(combine: Callable) -> Callable:
 
 
 class Selection(NamedTuple):
-    """What reaches the same elements as NumPy's advanced indexing: `axes` of a tensor of this
+    """The same elements as NumPy's advanced indexing takes them: along `axes` of a tensor of this
     shape, by default the first ones, by indices that broadcast.
     """
 
@@ -212,7 +212,7 @@ def by_parts(shape: Sequence[int], index: np.ndarray, batch: int) -> Selection:
 
 
 def existing(of: Selection) -> np.ndarray:
-    """Where all indices are in range: a mask that broadcasts to what is selected."""
+    """A mask that broadcasts to what is selected: true where all indices are in range."""
     chosen = indexed_axes(len(of.shape), len(of.indices), of.axes)
     behind, exists = len(of.shape) - len(chosen) - axes_before(chosen), np.True_
     for i, k in zip(of.indices, chosen, strict=True):

@@ -62,7 +62,7 @@ def look_up(enabled, keys, words, percents, count, n, infinity, lo, hi):
 
 
 def first_above(keys, lo, hi, key):
-    """Where the first one stands that is greater."""
+    """The place of the first one that is greater."""
     while lo < hi:
         middle = (lo + hi) // 2
         if keys[middle] > key:

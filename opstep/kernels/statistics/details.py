@@ -1,4 +1,4 @@
-"""What is known of a tensor beyond its statistics, by choice: exact quantiles, counts by sign and
+"""More statistics of a tensor, by choice: exact quantiles, counts by sign and
 magnitude, figures of each channel.
 
 The ops stand in no program: a recording launches them after the statistics of a tensor. Each
