@@ -1,1 +1,1 @@
-"""What ranks compute together: reductions over a group, parts of tensors sent to each other."""
+"""Ops that ranks compute together: reductions over a group, parts of tensors sent to each other."""

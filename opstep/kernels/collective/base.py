@@ -1,4 +1,4 @@
-"""What collectives share: their shapes, and what they are in a group of one rank."""
+"""The base of collectives: their shapes, and what they are in a group of one rank."""
 
 from __future__ import annotations
 

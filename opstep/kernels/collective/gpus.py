@@ -1,4 +1,4 @@
-"""What collectives launch on a GPU: calls of NCCL, and kernels of ours before and behind them.
+"""Launches of collectives on a GPU: calls of NCCL, and kernels of ours before and after them.
 
 NCCL adds and multiplies in an order of its own, the same in each run, so that is what sums of f32,
 f64 and integers are left to. What it would compute differently is exchanged, computed by a kernel
@@ -177,7 +177,7 @@ def _parts(x: Arg, size: int) -> Scratch:
 
 
 def _parted(x: Arg, axis: int, count: int) -> tuple[list[Launch], Arg | Scratch]:
-    """x as equal parts along an axis, one behind the other."""
+    """x as equal parts along an axis, one after the other."""
     a = axis_of(axis, x.rank)
     outer = prod(x.shape[:a])
     if outer == 1:
@@ -187,7 +187,7 @@ def _parted(x: Arg, axis: int, count: int) -> tuple[list[Launch], Arg | Scratch]
 
 
 def _joined(call: nccl.Routine, x: Arg | Scratch, y: Arg, outer: int, count: int) -> Launches:
-    """What a call gives for x, parts one behind the other, as parts along an axis of y."""
+    """A call on x, whose result, parts one after the other, becomes parts along an axis of y."""
     if outer == 1:
         return [Call(call, x, y)]
     parts = Scratch(carrier(y.stored), y.size)

@@ -136,7 +136,7 @@ class send(Collective):
 
 
 class recv(Collective):
-    """What the rank `source` of the group sends: a tensor of x's shape and type. Of x nothing else
+    """The tensor that the rank `source` of the group sends, with the type of x. Of x nothing else
     is used, but in a group of one rank, where it is the result.
     """
 

@@ -1,4 +1,4 @@
-"""Where a rank stands in its mesh."""
+"""The place of a rank in its mesh."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _check(x, reduction: str) -> None:
 
 
 def _grad_of_extremes(g, x, y, gy, over):
-    """What reaches the largest or smallest elements, in equal parts where several are it."""
+    """Gradients of the largest or smallest elements, in equal parts where several are it."""
     held = g.to_dtype(g.equal(x, y), gy.dtype)
     return g.mul(gy, g.div(held, g.all_reduce(held, over=over)))
 

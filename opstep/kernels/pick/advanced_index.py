@@ -7,18 +7,12 @@ applied in row-major order of the indices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
-
-from opstep.kernels.move.copying import copy_all
-from opstep.kernels.pick.picking import Pick, add_elements, put, replace_element
-from opstep.kernels.pick.reach import boxes, indexed_shape, selected, walked, written_at
+from opstep.kernels.pick.picking import Pick, Put, add_elements, replace_element
+from opstep.kernels.pick.reach import boxed, boxes, indexed_shape
 from opstep.kernels.pointwise.broadcast import broadcast_shape
-from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.faults import INDEX
 from opstep.kernels.rules.literals import check_value
-from opstep.runtime.device.launch import Grid, Launch
-from opstep.runtime.ir.op import Mismatch, Op, Traits
+from opstep.runtime.ir.op import Mismatch, Traits
 
 
 class index(Pick):
@@ -31,16 +25,9 @@ class index(Pick):
 
     signature = "index(x: T, indices: X*, *, axes: ints = none, missing: number = none)"
     source = "torch's x[i, j] (ATen index.Tensor), numpy's advanced indexing"
-    outside = lost.indexed
     faults = INDEX
-
-    @staticmethod
-    def reach(shape, *indices, axes):
-        return boxes(shape, indices, axes)
-
-    @staticmethod
-    def places(shape, *indices, axes):
-        return selected(shape, indices, axes)
+    reach = staticmethod(boxes)
+    selection = staticmethod(boxed)
 
     def infer(x, *indices, axes, missing):
         check_value(missing or 0, x.dtype, "missing")
@@ -52,31 +39,15 @@ class index(Pick):
         return gx, *[None] * len(indices)
 
 
-class IndexPut(Op):
+class IndexPut(Put):
     """Base: what `index` selects of x meets `source`."""
 
-    inplace = (0,)
-    traits = Traits(overwrites=True)
-    outside = lost.index_written
-    combine: ClassVar[Callable]
+    reach = staticmethod(boxes)
+    selection = staticmethod(boxed)
 
-    @classmethod
-    def oracle(cls, x, source, *indices, axes):
-        return written_at(cls.combine, x, selected(x.shape, indices, axes), source)
-
-    @classmethod
-    def cpu(cls, *args, axes):
-        return cls.launches(*args, axes=axes)
-
-    @classmethod
-    def cuda(cls, *args, axes):
-        return cls.launches(*args, axes=axes, on_gpu=True)
-
-    @classmethod
-    def launches(cls, x, source, *args, axes, on_gpu=False) -> list[Launch | Grid]:
-        reach, y = boxes(x.shape, args[:-1], axes), args[-1]
-        of = walked(source, reach.sizes)
-        return [*copy_all(x, y), *put(cls.combine, source, y, reach, of, on_gpu=on_gpu)]
+    @staticmethod
+    def taken(x, source, *indices):
+        return x, source, indices
 
     def infer(x, source, *indices, axes):
         selected = x.with_shape(indexed_shape(x, indices, axes))

@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.device.launch import CARRIERS, Arg
-from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.device.launch import CARRIERS
+from opstep.runtime.ir.types import DType
 
 _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 
 
 class Keys(NamedTuple):
-    """`of`: the key of an element's bits. `bits`: those of a key, where `tells` says that no other
+    """`of`: the key of an element's bits. `bits`: those of a key, where `unique` says that no other
     element has it. `carrier`: the integers that hold either.
     """
 
     carrier: DType
     of: Callable
     bits: Callable
-    tells: Callable
+    unique: Callable
 
 
 @cache
@@ -50,25 +50,20 @@ def keys_of(dtype: DType, descending: bool) -> Keys:
         k = key ^ flip
         return k ^ ((k >> 63) & most)
 
-    def float_tells(key):
+    def float_unique(key):
         k = key ^ flip
         return k != 0 and k != most
 
     def integer_key(bits):
         return bits ^ lowest ^ flip
 
-    def integer_tells(key):
+    def integer_unique(key):
         return True
 
     carrier = CARRIERS[dtype.itemsize]
     if dtype.is_float:
-        return Keys(carrier, float_key, float_bits, float_tells)
-    return Keys(carrier, integer_key, integer_key, integer_tells)
-
-
-def carried(a: Arg) -> Arg:
-    """The bits of a tensor's elements, as they are stored."""
-    return Arg(TensorType(CARRIERS[a.stored.itemsize], a.shape), a.slot)
+        return Keys(carrier, float_key, float_bits, float_unique)
+    return Keys(carrier, integer_key, integer_key, integer_unique)
 
 
 def itself(key):
@@ -97,12 +92,12 @@ def into_results(keys: Keys, with_values: bool) -> Callable:
     """Writes a sorted element: its place, and what stands there in x. Sequences begin at `source`
     in x, at `target` in the results.
     """
-    bits_of, tells = keys.bits, keys.tells
+    bits_of, unique = keys.bits, keys.unique
 
     def put_both(x, values, indices, source, target, at, key, place, inner):
         into = target + at * inner
         indices[into] = place
-        values[into] = bits_of(key) if tells(key) else x[source + np.int64(place) * inner]
+        values[into] = bits_of(key) if unique(key) else x[source + np.int64(place) * inner]
 
     def put_index(x, values, indices, source, target, at, key, place, inner):
         indices[target + at * inner] = place

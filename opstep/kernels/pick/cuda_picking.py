@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.move.cuda_copying import reinterpreted, repeated
+from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.reach import Index, Reach, joined, strides_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
@@ -115,8 +116,8 @@ def table(indices: Sequence[Index], dims: list, group: int = 1) -> tuple:
 def located(
     reach: Reach, axes: Sequence[int], unit: int, first: int, count: int
 ) -> tuple[Grid, Scratch, int] | None:
-    """(launch, keys, the key of what does not exist) of the entries from `first` on of those along
-    these axes of the reach: where each stands in y, in units of so many elements.
+    """(launch, keys, their bits) of the entries from `first` on of those along these axes of the
+    reach: where each stands in y, in units of so many elements.
     """
     found = operands(reach.indices)
     if found is None:
@@ -127,13 +128,14 @@ def located(
     ))  # fmt: skip
     most = [(reach.sizes[k] - 1) * reach.steps[k] for k in axes]
     most += [max(i.extent - 1, 0) * i.along for i in reach.indices]
-    nowhere = sum(most) // unit + 1
-    keys = Scratch(i32 if nowhere < LIMIT // 2 else i64, count)
+    last = sum(most) // unit
+    keys = Scratch(i32 if last < LIMIT // 2 else i64, count)
+    nowhere = cuda_segments.without_element(last, keys.dtype)
     in_order, dims = ordered(dims)
     args = (tensors[0], keys, nowhere, *tensors, count, first, *table(reach.indices, dims, unit))
     kernel = elements_kernel(which, len(dims), in_order, place_itself)
     grid = -(-count // (THREADS * EACH))
-    return Grid(kernel, *args, grid=grid, block=THREADS), keys, nowhere
+    return Grid(kernel, *args, grid=grid, block=THREADS), keys, max(1, last.bit_length())
 
 
 # --- kernels --------------------------------------------------------------------------------------

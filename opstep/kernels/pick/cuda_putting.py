@@ -19,9 +19,10 @@ from opstep.kernels.pick import cuda_segments
 from opstep.kernels.pick.cuda_keys import itself
 from opstep.kernels.pick.cuda_picking import located
 from opstep.kernels.pick.cuda_sort import Rows, sorted_pairs
-from opstep.kernels.pick.reach import Reach, joined
+from opstep.kernels.pick.reach import Reach, from_front, joined, putter
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
-from opstep.runtime.device.cuda.compiling.names import cuda, pointer_to
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.device.source import Intrinsic
 
@@ -33,14 +34,14 @@ SHORT = 8  # indices of a column that one thread takes one after the other
 LONG = 256  # those from which on a warp does better, however many columns there are
 TILE = 8 * LANES  # entries of a column that a block reads together
 PITCH = TILE + 4  # from one column's to the next, so that neighbours are in different banks
-WARPS = 8  # columns of a block, at most
+WARPS = 8  # columns of a block that holds none
 ROOM = (40 << 10, 72 << 10)  # bytes of held columns: of rows, and of columns that are neighbours
 PLAIN = 48 << 10  # bytes of shared memory that a block has without asking
 RESIDENT = 1056  # warps that are at work at once, about
 SORTED = (
     1 << 14,
     64,
-)  # turns of a warp that a sort takes as long as: at least, entries for one more
+)  # turns of a warp that take as long as a sort: at least, entries for one more
 FAR = 8  # times as long does a turn take where y is not held
 
 
@@ -79,24 +80,40 @@ def _columns(
         kernel = take_columns(combine)
         return [*clear, Grid(kernel, *args, grid=-(-units // THREADS), block=THREADS)]
     side = walk[-1][3] == 1 and walk[-1][0] >= WARPS  # neighbours have neighbouring indices
-    pitch = i.extent + (4 - i.extent) % LANES
-    size, warps = pitch * y.dtype.itemsize, WARPS
-    while warps > 1 and warps * size > ROOM[side]:
-        warps //= 2
     rounds = y.stored is not y.dtype  # what is written, and reads it again
-    held = warps * size <= ROOM[side] and (rounds or i.extent <= FAR * length)
-    warps = warps if held else WARPS
-    turns = length * -(-units // RESIDENT) * (1 if held else FAR)
+    warps, parts = _held(i.extent, y.dtype.itemsize, side)
+    held = warps > 0 and (rounds or i.extent <= FAR * length)
+    warps, parts = (warps, parts) if held else (WARPS, 1)
+    turns = length * -(-units * parts // RESIDENT) * (1 if held else FAR)
     if (rounds and not held) or turns > SORTED[0] + units * length // SORTED[1]:
         return None
     whole = held and units * i.extent == y.size  # is written, so need not be cleared first
     bits = -(-i.extent.bit_length() // 2) * 2
     kernel = take_tiles(combine, y.dtype.numpy.type, warps, side, held, bool(clear) and whole, bits)
-    grid, room = -(-units // warps), warps * size if held else 0
+    share = -(-i.extent // parts)
+    grid = -(-units // warps) * parts
+    room = warps * _pitch(share) * y.dtype.itemsize if held else 0
     if room + warps * PITCH * (4 + y.dtype.itemsize) > PLAIN:
         room = max(room, PLAIN + 1)  # more than a block has without asking, so that it is asked for
-    launch = Grid(kernel, *args, pitch, grid=grid, block=LANES * warps, shared=room)
+    args = (*args, parts, share, _pitch(share))
+    launch = Grid(kernel, *args, grid=grid, block=LANES * warps, shared=room)
     return [launch] if whole else [*clear, launch]
+
+
+def _held(extent: int, itemsize: int, side: bool) -> tuple[int, int]:
+    """(columns that a block can hold, 0 if it cannot, parts of a column that are blocks of their
+    own): where columns lie side by side, long ones are cut, so that as many are read together as
+    lie in a sector of memory.
+    """
+    for warps, parts in ((8, 1), (4, 1), *([(4, 2), (4, 4)] if side else []), (2, 1), (1, 1)):
+        if warps * _pitch(-(-extent // parts)) * itemsize <= ROOM[side]:
+            return warps, parts
+    return 0, 1
+
+
+def _pitch(count: int) -> int:
+    """So many held elements, and up to the next column's, which is in other banks."""
+    return count + (4 - count) % LANES
 
 
 def _sorted(
@@ -117,13 +134,13 @@ def _sorted(
         found = located(reach, axes, max(unit, 1), first, count)
         if found is None:
             return None
-        launch, keys, nowhere = found
+        launch, keys, bits = found
         in_order = columns.total == 1 and n == count and entries.of == (1,)
-        bits, held = nowhere.bit_length(), source if in_order else None
+        held = source if in_order else None
         rows = Rows(keys, itself, keys.dtype, bits, 1, count, signed=False, held=held)
         sorting, keys, order = sorted_pairs(rows)
         launches += [launch, *sorting]
-        to = (y, nowhere, max(unit, 1), columns)
+        to = (y, max(unit, 1), columns)
         if in_order:  # elements travel with their keys, so they are read one after the other
             adding = cuda_segments.runs(combine, order, keys, None, *to, entries)
         else:
@@ -138,6 +155,7 @@ def _sorted(
 @cache
 def take_columns(combine: Callable) -> Callable:
     """A thread a column, one element after the other."""
+    put_one = putter(combine)
 
     def take_columns(
         source, index, y, units, rank, sizes, to, of, of_index, length, near, index_near, start, n,
@@ -149,10 +167,8 @@ def take_columns(combine: Callable) -> Callable:
         into, at = spot(column, sizes, to, rank), spot(column, sizes, of, rank)
         wanted = start + spot(column, sizes, of_index, rank)
         for j in range(length):
-            k = np.int64(index[wanted + j * index_near])
-            k = k + n if k < 0 else k
-            if k >= 0 and k < n and k != skipped:
-                y[into + k * along] = combine(y[into + k * along], source[at + j * near])
+            k = index[wanted + j * index_near]
+            put_one(offset(y, into), k, n, along, skipped, source[at + j * near])
 
     take_columns.__name__ = f"put_{combine.__name__}"
     return take_columns
@@ -165,7 +181,8 @@ def take_tiles(
     """A warp a column. A block reads a tile of all its columns, neighbours in turn where they are
     `side` by side in memory, then each warp takes what is its own.
 
-    `held`: the column of y stands in shared memory meanwhile, and begins at 0 if it is `fresh`.
+    `held`: the column of y stands in shared memory meanwhile, and begins at 0 if it is `fresh`; or
+    its part of `share` places does, where each of `parts` has a block. The others drop its entries.
     `bits`: those of a place, and of the number of places, for one that does not exist.
     """
     rank_among = Intrinsic("rank_among", bits)
@@ -173,7 +190,7 @@ def take_tiles(
 
     def take_tiles(
         source, index, y, units, rank, sizes, to, of, of_index, length, near, index_near, start, n,
-        along, skipped, pitch,
+        along, skipped, parts, share, pitch,
     ):  # fmt: skip
         places = pointer_to(cuda.shared.array(room, np.int32))
         elements = pointer_to(cuda.shared.array(room, kind))
@@ -185,16 +202,20 @@ def take_tiles(
         column, line = warp, lane
         if side:
             column, line = cuda.threadIdx.x % warps, cuda.threadIdx.x // warps
-        unit = np.int64(cuda.blockIdx.x) * warps + column
+        block = np.int64(div32(cuda.blockIdx.x, parts))
+        begin = (cuda.blockIdx.x - block * parts) * share
+        end = min(begin + share, n)
+        unit = block * warps + column
         there = unit < units
         unit = unit if there else np.int64(0)
         into, at = spot(unit, sizes, to, rank), spot(unit, sizes, of, rank)
         wanted = start + spot(unit, sizes, of_index, rank)
-        mine = min(np.int64(cuda.blockIdx.x) * warps + warp, units - 1)
+        mine = min(block * warps + warp, units - 1)
         own = warp * pitch if held else spot(mine, sizes, to, rank)
         if held and there:
-            for k in range(line, n, LANES):
-                columns[column * pitch + k] = kind(0) if fresh else y[into + k * along]
+            for k in range(begin + line, end, LANES):
+                old = kind(0) if fresh else y[into + k * along]
+                columns[column * pitch + k - begin] = old
         for base in range(-TILE, length, TILE):
             for j in range(turns):
                 entry = base + TILE + line + j * LANES
@@ -225,14 +246,13 @@ def take_tiles(
             cuda.syncthreads()
             for j in range(turns):
                 p = column * PITCH + line + j * LANES
-                k = next_numbers[j]
-                k = k + n if k < 0 else k
-                places[p] = k if k >= 0 and k < n and k != skipped else n
+                k = from_front(next_numbers[j], n)
+                places[p] = k - begin if k >= begin and k < end and k != skipped else n
                 elements[p] = next_elements[j]
             cuda.syncthreads()
         if held and there:
-            for k in range(line, n, LANES):
-                y[into + k * along] = columns[column * pitch + k]
+            for k in range(begin + line, end, LANES):
+                y[into + k * along] = columns[column * pitch + k - begin]
 
     take_tiles.__name__ = f"take_{combine.__name__}"
     return take_tiles

@@ -5,6 +5,9 @@ their keys, the numbers of those places, brings together what meets in one. Then
 piece of the sorted list, for one column: a run of equal keys that lies within the piece goes to y;
 what it has of a run that goes on in a neighbouring piece becomes an entry of a list of its own,
 which is shorter, and goes the same way. The cuts depend on sizes alone, and so do the bits of sums.
+
+A key with its sign bit set has no element: of an index that is out of range, with the last place's
+number, so that no bit of a key is needed for it; or of a piece, where no run goes on.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from opstep.kernels.pick.reach import joined, strides_of
 from opstep.kernels.pointwise.cuda_offsets import spot
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load4
 from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.ir.types import DType
 
 THREADS = 256
 AHEAD = 8  # entries that a thread reads together
@@ -47,18 +51,22 @@ def walk(sizes: Sequence[int], to: Sequence[int], of: Sequence[int]) -> Walk:
     return Walk(*zip(*joined(sizes, to, of), strict=True))
 
 
+def without_element(key: int, dtype: DType) -> int:
+    """The key of that place which has no element."""
+    return key + int(np.iinfo(dtype.numpy).min)
+
+
 def runs(
     combine: Callable, source: Arg | Scratch, keys: Scratch, order: Scratch | None,
-    y: Arg | Scratch, nowhere: int, apart: int, columns: Walk, entries: Walk, first: int = 0,
+    y: Arg | Scratch, apart: int, columns: Walk, entries: Walk, first: int = 0,
     scale: Arg | Scratch | None = None,
 ) -> Iterator[Grid]:  # fmt: skip
     """Launches that combine elements of equal keys, which are sorted, into y, until no run of them
     lies in two pieces. Their entries stand in the source where `order` says, counted from `first`,
     or as the keys do; `scale`: what each is multiplied with, by its place in the source. The places
-    of two keys that follow each other are `apart` in y, where each has `columns`; elements of the
-    key `nowhere` are dropped.
+    of two keys that follow each other are `apart` in y, where each has `columns`.
     """
-    n, width = keys.size, columns.total
+    n, width, highest = keys.size, columns.total, int(np.iinfo(keys.dtype.numpy).max)
     scaled, whole = scale is not None, True
     while True:
         least, most = PIECES
@@ -72,7 +80,7 @@ def runs(
         yield Grid(
             take_pieces(combine, y.dtype.numpy.type, *how, entries.rank > 1),
             *(source, keys, order or keys, scale or keys, y, partial_keys, partials),
-            *(n, length, pieces, nowhere, apart, width),
+            *(n, length, pieces, highest, apart, width),
             *(columns.rank, columns.sizes, columns.to, columns.of),
             *(first, entries.rank, entries.sizes, entries.of, entries.of[-1]),
             grid=-(-pieces * width // THREADS),
@@ -101,7 +109,7 @@ def take_pieces(
     combine: Callable, kind: Any, picked: bool, side_by_side: bool, scaled: bool, ahead: bool,
     wide: bool, box: bool,
 ) -> Callable:  # fmt: skip
-    """A thread a column of a piece. A key that is inverted has no element of its own.
+    """A thread a column of a piece. `highest`: the largest key, without which one is its sign bit.
 
     `kind`: the type of an element; `picked`: elements stand where `order` says, else in the order
     of the keys; `side_by_side`: neighbouring threads have neighbouring columns, else pieces;
@@ -112,7 +120,7 @@ def take_pieces(
     stand = in_box if box else in_line
 
     def take_pieces(
-        source, keys, order, scale, y, partial_keys, partials, n, length, pieces, nowhere, apart,
+        source, keys, order, scale, y, partial_keys, partials, n, length, pieces, highest, apart,
         width, rank, sizes, to, of, first, depth, extents, steps, step,
     ):  # fmt: skip
         t = cuda.grid(1)
@@ -127,9 +135,9 @@ def take_pieces(
         into, start = spot(column, sizes, to, rank), spot(column, sizes, of, rank)
         lo, slot = piece * length, 2 * piece
         hi = min(lo + length, n)
-        own = of_place(np.int64(keys[lo]))
+        own = np.int64(keys[lo]) & highest
         lowest = own
-        began = lo > 0 and of_place(np.int64(keys[lo - 1])) == own
+        began = lo > 0 and np.int64(keys[lo - 1]) & highest == own
         head = False
         held = False
         value = kind(0)
@@ -158,11 +166,11 @@ def take_pieces(
             for j in range(AHEAD):  # y as it is, all at once: most keys may be different
                 key = next_keys[j]
                 olds[j] = kind(0)
-                if ahead and key >= 0 and key != nowhere:
+                if ahead and key >= 0:
                     olds[j] = y[into + key * apart]
             for j in range(AHEAD):
                 if i + j < hi:
-                    key = of_place(next_keys[j])
+                    key = next_keys[j] & highest
                     if key != own:
                         if held and began:
                             partials[slot * width + column] = value
@@ -173,7 +181,7 @@ def take_pieces(
                         own = key
                         began = False
                         held = False
-                    if next_keys[j] >= 0 and key != nowhere:
+                    if next_keys[j] >= 0:
                         value = kind(combine(value, elements[j])) if held else elements[j]
                         there = olds[j]
                         held = True
@@ -181,15 +189,15 @@ def take_pieces(
         if held and began:
             partials[slot * width + column] = value
             head = True
-        elif held and hi < n and of_place(np.int64(keys[hi])) == own:
+        elif held and hi < n and np.int64(keys[hi]) & highest == own:
             partials[(slot + 1) * width + column] = value
             tail = True
         elif held:
             p = into + own * apart
             y[p] = combine(there if ahead else y[p], value)
         if column == 0:
-            partial_keys[slot] = lowest if head else ~lowest
-            partial_keys[slot + 1] = own if tail else ~own
+            partial_keys[slot] = lowest if head else lowest - highest - 1
+            partial_keys[slot + 1] = own if tail else own - highest - 1
 
     take_pieces.__name__ = f"combine_{combine.__name__}"
     return take_pieces
@@ -200,8 +208,3 @@ def hold(held, at, v):
     held[at + 1] = v[1]
     held[at + 2] = v[2]
     held[at + 3] = v[3]
-
-
-def of_place(key):
-    """The number of the place that a key stands for."""
-    return key if key >= 0 else ~key

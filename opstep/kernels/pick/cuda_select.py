@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from opstep.kernels.pick.cuda_keys import carried, first_of, into_results, itself, keys_of
+from opstep.kernels.move.cuda_copying import reinterpreted
+from opstep.kernels.pick.cuda_keys import first_of, into_results, itself, keys_of
 from opstep.kernels.pick.cuda_sort import (
     CHUNK,
     COPIES,
@@ -49,14 +50,15 @@ def best(
     x: Arg, values: Arg, indices: Arg, shape: tuple[int, int, int], k: int, descending: bool
 ) -> list[Grid] | None:
     """The first k of each sequence in order; None where sorting does better. `shape`: elements
-    before the axis, along it, behind it.
+    before the axis, along it, after it.
     """
     before, n, inner = shape
     keys = keys_of(x.stored, descending)
     most, kind = CHUNK[keys.carrier.itemsize], keys.carrier.numpy.type
     if n <= most or k > most:
         return None
-    rows, source, step = before * inner, carried(x), THREADS * ITEMS
+    rows, step = before * inner, THREADS * ITEMS
+    source, target = (reinterpreted(a, keys.carrier) for a in (x, values))
     parts = max(1, min(-(-BLOCKS // rows), n // (2 * step)))
     span = -(-n // (parts * step)) * step
     state, counts = Scratch(i64, rows * STATE), Scratch(i32, rows * parts * DIGITS)
@@ -74,7 +76,7 @@ def best(
     args = (source, state, found, best_keys, places, *walk, k)
     launches.append(Grid(collect(keys.of, kind, ITEMS), *args, grid=grid, block=THREADS))
     pairs = Rows(best_keys, itself, keys.carrier, x.stored.bits, rows, k, held=places)
-    into = Into(into_results(keys, True), carried(values), indices, k, inner, source, n)
+    into = Into(into_results(keys, True), target, indices, k, inner, source, n)
     return [*launches, *sort_rows(pairs, into)]
 
 

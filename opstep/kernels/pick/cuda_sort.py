@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.kernels.move.cuda_copying import reinterpreted
 from opstep.kernels.pick.cuda_keys import (
-    carried,
     element,
     first_of,
     into_pairs,
@@ -109,13 +109,13 @@ def sort(
     descending: bool,
 ) -> list[Grid]:  # fmt: skip
     """The first `kept` of each sequence in order. `shape`: elements before the axis, along it,
-    behind it.
+    after it.
     """
     before, n, inner = shape
     keys = keys_of(x.stored, descending)
-    source = carried(x)
+    source = reinterpreted(x, keys.carrier)
     rows = Rows(source, keys.of, keys.carrier, x.stored.bits, before * inner, n, inner)
-    target = carried(values) if values else source
+    target = reinterpreted(values, keys.carrier) if values else source
     put = into_results(keys, values is not None)
     return sort_rows(rows, Into(put, target, indices, kept, inner, source, n))
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.rules import indices as lost
+from opstep.kernels.pick.reach import existing, from_front, sliced
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, real
 from opstep.runtime.device.launch import Grid, Launch
@@ -26,7 +26,7 @@ class embedding_bag(Op):
     """The sum, mean or maximum of the rows of `weight` that each bag of indices selects.
 
     weight: [V, D]; index: [n], all bags one after the other; offsets: [bags], where each begins, in
-    order, the first at 0; with `include_last_offset`, the end of the last stands behind them.
+    order, the first at 0; with `include_last_offset`, the end of the last stands after them.
     scale: [n], what the rows are multiplied with, only for sums. An empty bag gives 0. Indices
     below 0 count from the end; one that is no row, and `padding_index`, are left out. Equal largest
     elements share the gradient.
@@ -38,7 +38,10 @@ class embedding_bag(Op):
     )
     choices = {"mode": MODES}
     source = "torch.nn.functional.embedding_bag (with scale as per_sample_weights)"
-    outside = lost.bagged
+
+    def outside(operands, shape, **attrs):
+        weight, index = operands[:2]
+        return np.asarray(not existing(sliced(weight.shape, index)).all())
 
     def infer(weight, index, offsets, scale, *, mode, include_last_offset, padding_index):
         if mode not in MODES:
@@ -151,8 +154,7 @@ def add_bags(
             target[e] = 0.0
         count = 0
         for k in range(max(0, first), min(last, n)):
-            row = np.int64(index[k])
-            row = row + rows if row < 0 else row
+            row = from_front(index[k], rows)
             if row >= 0 and row < rows and row != skipped:
                 source = offset(weight, row * columns)
                 if mode == 2:
@@ -202,8 +204,7 @@ def take_bags(mode: str, scaled: bool, wide: int, below: int) -> Callable:
             for k in range(first + turn, last, below * AHEAD):
                 for j in range(AHEAD):
                     place = k + j * below
-                    row = np.int64(index[place]) if place < last else np.int64(rows)
-                    row = row + rows if row < 0 else row
+                    row = from_front(index[place] if place < last else rows, rows)
                     picked[j] = row if row < rows and row != skipped else -1
                 for j in range(AHEAD):
                     elements[j] = real(0)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.move.copying import filled
-from opstep.kernels.pick.picking import Pick, add_elements, always, put
+from opstep.kernels.pick.picking import Indexing, Pick, PickGrad, add_elements, always, put
 from opstep.kernels.pick.reach import (
     Index,
     Reach,
     aligned,
     check_aligned,
     elements,
-    selected,
+    existing,
+    sliced,
     slices,
     written_at,
 )
@@ -27,7 +28,7 @@ from opstep.kernels.rules.faults import GATHER, GATHER_ELEMENTS
 from opstep.kernels.rules.literals import check_value
 from opstep.runtime.device.launch import Arg
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import TensorType
 
 
@@ -36,17 +37,13 @@ class gather(Pick):
 
     signature = "gather(x: T, index: X, *, axis: int = 0)"
     source = "torch.index_select, ONNX Gather"
-    outside = lost.picked
     faults = GATHER
     reach = staticmethod(slices)
+    selection = staticmethod(sliced)
 
     def infer(x, index, *, axis):
         a = axis_of(axis, x.rank)
         return x.with_shape((*x.shape[:a], *index.shape, *x.shape[a + 1 :]))
-
-    @staticmethod
-    def places(shape, index, *, axis):
-        return selected(shape, [index], [axis])
 
     def grad(g, operands, results, grads, *, axis):
         x, index = operands
@@ -62,21 +59,14 @@ class embedding(Pick):
 
     signature = "embedding(weight: T, index: X, *, padding_index: int = none)"
     source = "torch.nn.functional.embedding, ONNX Gather"
-    outside = lost.picked
     faults = GATHER
+    reach = staticmethod(slices)
+    selection = staticmethod(sliced)
 
     def infer(weight, index, *, padding_index):
         axis_of(0, weight.rank, 0)
         _want_row(padding_index, weight.shape[0], "padding_index")
         return weight.with_shape((*index.shape, *weight.shape[1:]))
-
-    @staticmethod
-    def reach(shape, index, *, padding_index):
-        return slices(shape, index, 0)
-
-    @staticmethod
-    def places(shape, index, *, padding_index):
-        return selected(shape, [index], [0])
 
     def grad(g, operands, results, grads, *, padding_index):
         weight, index = operands
@@ -90,7 +80,7 @@ def _want_row(row: int | None, rows: Dim, attribute: str) -> None:
         raise Mismatch(f"{attribute}={row} is none of {rows} rows", attribute)
 
 
-class gather_grad(Op):
+class gather_grad(PickGrad):
     """The gradient of gather and embedding: the gradient of each slice, added where it was read.
 
     `size` is the extent of the axis; slices whose index is `ignored` are skipped.
@@ -98,7 +88,9 @@ class gather_grad(Op):
 
     signature = "gather_grad(gy: F, index: X, *, size: dim, axis: int = 0, ignored: int = none)"
     source = "ATen embedding_dense_backward"
-    outside = lost.summed
+
+    def outside(operands, shape, *, axis, **attrs):
+        return np.asarray(not existing(sliced(shape, operands[1], axis)).all())
 
     def infer(gy, index, *, size, axis, ignored):
         rank = gy.rank - index.rank + 1
@@ -115,14 +107,11 @@ class gather_grad(Op):
         if ignored is not None and size:
             ignored %= size
             index = np.where((index == ignored) | (index == ignored - size), size, index)
-        return written_at(add_elements, gx, selected(gx.shape, [index], [a]), gy)
+        return written_at(add_elements, gx, sliced(gx.shape, index, a), gy)
 
-    def cpu(gy, index, gx, *, size, axis, ignored):
-        return put(add_elements, gy, gx, _summed(gx, index, axis, ignored), fresh=True)
-
-    def cuda(gy, index, gx, *, size, axis, ignored):
-        reach = _summed(gx, index, axis, ignored)
-        return put(add_elements, gy, gx, reach, fresh=True, on_gpu=True)
+    @staticmethod
+    def reach(shape, index, *, size, axis, ignored):
+        return slices(shape, index, axis, -1 if ignored is None else ignored % max(shape[axis], 1))
 
     def grad(g, operands, results, grads, *, size, axis, ignored):
         gy, index = operands
@@ -136,9 +125,6 @@ class gather_grad(Op):
         wide = g.reshape(counts, shape=(*index.shape, *(1,) * after))
         return g.where(wide, g.gather(grads[0], index, axis=axis), 0.0), None
 
-    def flops(gy, index, **attrs):
-        return gy.size
-
 
 class gather_elements(Pick):
     """y[i, j, k] = x[index[i, j, k], j, k] for axis 0, and so on: one element per index.
@@ -149,10 +135,9 @@ class gather_elements(Pick):
 
     signature = "gather_elements(x: T, index: X, *, axis: int = 0, missing: number = none)"
     source = "torch.gather, ONNX GatherElements"
-    outside = lost.elements
     faults = GATHER_ELEMENTS
     reach = staticmethod(elements)
-    places = staticmethod(aligned)
+    selection = staticmethod(aligned)
 
     def infer(x, index, *, axis, missing):
         check_value(missing or 0, x.dtype, "missing")
@@ -164,7 +149,7 @@ class gather_elements(Pick):
         return g.gather_elements_grad(grads[0], index, shape=x.shape, axis=axis), None
 
 
-class one_hot(Op):
+class one_hot(Indexing):
     """A new axis of size `classes`, with `on` at the index and `off` elsewhere.
 
     An index out of range gives `off` everywhere.
@@ -192,25 +177,13 @@ class one_hot(Op):
         place = np.arange(classes).reshape(classes, *(1,) * behind)
         return np.where((at == place) | (at + classes == place), on, off)
 
-    def cpu(index, y, *, classes, axis, on, off, dtype):
-        return [*filled(y, off), *put(always(_kept(on, y)), index, y, _marked(y, index, axis))]
-
-    def cuda(index, y, *, classes, axis, on, off, dtype):
-        put_on = put(always(_kept(on, y)), index, y, _marked(y, index, axis), on_gpu=True)
-        return [*filled(y, off), *put_on]
-
-
-def _summed(gx: Arg, index: Arg, axis: int, ignored: int | None) -> Reach:
-    """The slices of a gradient that belong to the indices."""
-    skipped = -1 if ignored is None else ignored % max(gx.shape[axis], 1)
-    return slices(gx.shape, index, axis, skipped)
-
-
-def _marked(y: Arg, index: Arg, axis: int) -> Reach:
-    """The place along an axis of y that each index names."""
-    before, n, after = around(y.shape, axis_of(axis, y.rank))
-    of = Index(index, n, after, (after, 0, 1))
-    return Reach((before, 1, after), (n * after, 0, 1), (of,))
+    @staticmethod
+    def launches(index, y, *, axis, on, off, on_gpu=False, **attrs):
+        """The places along `axis` that the index names are written over."""
+        before, n, after = around(y.shape, axis_of(axis, y.rank))
+        of = Index(index, n, after, (after, 0, 1))
+        reach = Reach((before, 1, after), (n * after, 0, 1), (of,))
+        return [*filled(y, off), *put(always(_kept(on, y)), index, y, reach, on_gpu=on_gpu)]
 
 
 def _kept(value: int | float, y: Arg) -> int | float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from opstep.kernels.pick.picking import Pick, Put, add_elements, replace_element
 from opstep.kernels.pick.reach import axes_in_parts, by_parts, parts
-from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.faults import GATHER_ND
 from opstep.kernels.rules.literals import check_value
 from opstep.runtime.ir.op import Mismatch, Traits
@@ -25,10 +24,9 @@ class gather_nd(Pick):
 
     signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
     source = "ATen index.Tensor with stacked indices, ONNX GatherND"
-    outside = lost.parts
     faults = GATHER_ND
     reach = staticmethod(parts)
-    places = staticmethod(by_parts)
+    selection = staticmethod(by_parts)
 
     def infer(x, index, *, batch, missing):
         check_value(missing or 0, x.dtype, "missing")
@@ -43,9 +41,8 @@ class gather_nd(Pick):
 class ScatterParts(Put):
     """Base: parts of y at the places that the last axis of index names meet the parts of source."""
 
-    outside = lost.scattered_parts
     reach = staticmethod(parts)
-    places = staticmethod(by_parts)
+    selection = staticmethod(by_parts)
     picks_up = "gather_nd"
 
     def infer(x, index, source, *, batch):

@@ -24,10 +24,23 @@ from opstep.kernels.move.copying import (
 )
 from opstep.kernels.move.cuda_copying import reinterpreted, repeated
 from opstep.kernels.pick import cuda_picking, cuda_putting
-from opstep.kernels.pick.reach import Index, Reach, joined, read_at, strides_of, written_at
+from opstep.kernels.pick.reach import (
+    Index,
+    Reach,
+    Selection,
+    existing,
+    from_front,
+    joined,
+    positions,
+    putter,
+    read_at,
+    strides_of,
+    walked,
+    written_at,
+)
 from opstep.kernels.rules.literals import bits_of, nowhere
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Launch, Scratch, thread_a_unit
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Held, Launch, Scratch
 from opstep.runtime.ir.op import Op, Traits
 from opstep.runtime.ir.types import i64
 
@@ -121,9 +134,9 @@ def _one_index(reach: Reach) -> tuple[list[Launch], Index]:
     axes = [k for k in range(len(reach.sizes)) if any(i.steps[k] for i in reach.indices)]
     sizes = [reach.sizes[k] for k in axes]
     own, total = strides_of(sizes), prod(sizes)
-    positions, launches = Scratch(i64, total), []
+    places, launches = Held(i64, (total,)), []
     if not reach.indices:
-        launches.append(Launch(fill_with, positions, 0, units=1, cuda=thread_a_unit))
+        launches += filled(places, 0)
     depth = len(reach.indices)
     if [i.start for i in reach.indices] == list(range(depth)):  # one operand's numbers
         groups = [reach.indices][:depth]
@@ -133,13 +146,13 @@ def _one_index(reach: Reach) -> tuple[list[Launch], Index]:
         (of, *_, walk, start, _), about = group[0], [(i.extent, i.along) for i in group]
         *outer, (count, step, _) = joined(sizes, [walk[k] for k in axes], own)
         table, counters = odometer(outer, start)
-        args = (of, positions, int(n == 0), len(group), *zip(*about, strict=True), count, step)
+        args = (of, places, int(n == 0), len(group), *zip(*about, strict=True), count, step)
         launches.append(Launch(locate, *args, len(outer), table, counters, units=total))
     steps = [0] * len(reach.sizes)
     for k, step in zip(axes, own, strict=True):
         steps[k] = step
     bound = 1 + sum(max(i.extent - 1, 0) * i.along for i in reach.indices)
-    return launches, Index(positions, bound, 1, tuple(steps))
+    return launches, Index(places, bound, 1, tuple(steps))
 
 
 def _spread(source: Arg | Scratch, sizes: Sequence[int], of: Sequence[int]):
@@ -151,52 +164,75 @@ def _spread(source: Arg | Scratch, sizes: Sequence[int], of: Sequence[int]):
 # --- bases of ops --------------------------------------------------------------------------------
 
 
-class Pick(Op):
-    """Base: what stands in x at the places that indices reach. Of the shape of x, the indices and
-    the attributes `reach` makes what kernels take, and `places` the positions.
+class Indexing(Op):
+    """Base: of the shape of x, the indices and the attributes `reach` makes what kernels take, and
+    `selection` the same for NumPy. ``launches(*operands, *results, **attrs)`` takes `on_gpu`, too.
     """
 
-    traits = Traits(picks=True, moves=True)
     reach: ClassVar[Callable[..., Reach]]
-    places: ClassVar[Callable[..., np.ndarray]]
+    selection: ClassVar[Callable[..., Selection]]
+    launches: ClassVar[Callable[..., Sequence[Launch | Grid]]]
+
+    @classmethod
+    def cpu(cls, *args, **attrs):
+        return cls.launches(*args, **attrs)
+
+    @classmethod
+    def cuda(cls, *args, **attrs):
+        return cls.launches(*args, on_gpu=True, **attrs)
+
+
+class Pick(Indexing):
+    """Base: what stands in x at the places that indices reach."""
+
+    traits = Traits(picks=True, moves=True)
 
     @classmethod
     def oracle(cls, x, *indices, missing=None, **attrs):
-        return read_at(x, cls.places(x.shape, *indices, **attrs), missing)
+        return read_at(x, positions(cls.selection(x.shape, *indices, **attrs)), missing)
 
     @classmethod
-    def cpu(cls, x, *args, missing=None, **attrs):
-        return pick(x, args[-1], cls.reach(x.shape, *args[:-1], **attrs), missing)
+    def launches(cls, x, *args, missing=None, on_gpu=False, **attrs):
+        return pick(x, args[-1], cls.reach(x.shape, *args[:-1], **attrs), missing, on_gpu)
 
     @classmethod
-    def cuda(cls, x, *args, missing=None, **attrs):
-        return pick(x, args[-1], cls.reach(x.shape, *args[:-1], **attrs), missing, on_gpu=True)
+    def outside(cls, operands, shape, *, missing=None, **attrs):
+        x, *indices = operands
+        exists = existing(cls.selection(x.shape, *indices, **attrs))
+        return np.broadcast_to(~exists & (missing is None), shape)
 
 
-class Put(Op):
+class Put(Indexing):
     """Base: x, where what stands at these places meets `source`, one element after the other. The
     op `picks_up` reads what it puts.
     """
 
     inplace = (0,)
     traits = Traits(overwrites=True)
-    reach: ClassVar[Callable[..., Reach]]
-    places: ClassVar[Callable[..., np.ndarray]]
     combine: ClassVar[Callable]
     picks_up: ClassVar[str]
 
-    @classmethod
-    def oracle(cls, x, index, source, **attrs):
-        return written_at(cls.combine, x, cls.places(x.shape, index, **attrs), source)
+    @staticmethod
+    def taken(x, index, source):
+        """(x, what is put, indices) of the operands."""
+        return x, source, (index,)
 
     @classmethod
-    def cpu(cls, x, index, source, y, **attrs):
-        return [*copy_all(x, y), *put(cls.combine, source, y, cls.reach(x.shape, index, **attrs))]
+    def oracle(cls, *operands, **attrs):
+        x, source, indices = cls.taken(*operands)
+        return written_at(cls.combine, x, cls.selection(x.shape, *indices, **attrs), source)
 
     @classmethod
-    def cuda(cls, x, index, source, y, **attrs):
-        reach = cls.reach(x.shape, index, **attrs)
-        return [*copy_all(x, y), *put(cls.combine, source, y, reach, on_gpu=True)]
+    def launches(cls, *args, on_gpu=False, **attrs):
+        (x, source, indices), y = cls.taken(*args[:-1]), args[-1]
+        reach = cls.reach(x.shape, *indices, **attrs)
+        of = None if source.size == prod(reach.sizes) else walked(source, reach.sizes)
+        return [*copy_all(x, y), *put(cls.combine, source, y, reach, of, on_gpu=on_gpu)]
+
+    @classmethod
+    def outside(cls, operands, shape, **attrs):
+        x, _, indices = cls.taken(*operands)
+        return np.asarray(not existing(cls.selection(x.shape, *indices, **attrs)).all())
 
     @classmethod
     def grad(cls, g, operands, results, grads, **attrs):
@@ -209,12 +245,19 @@ class Put(Op):
         return g.to_dtype(gy, x.dtype), None, g.to_dtype(by_source, source.dtype)
 
 
+class PickGrad(Indexing):
+    """Base: the gradient of a `Pick` by x: that of each element, added where it was read."""
+
+    @classmethod
+    def launches(cls, gy, index, gx, *, on_gpu=False, **attrs):
+        reach = cls.reach(gx.shape, index, **attrs)
+        return put(add_elements, gy, gx, reach, fresh=True, on_gpu=on_gpu)
+
+    def flops(gy, index, **attrs):
+        return gy.size
+
+
 # --- kernels --------------------------------------------------------------------------------------
-
-
-def fill_with(y, value, lo, hi):
-    for i in range(lo, hi):
-        y[i] = value
 
 
 def locate(
@@ -233,8 +276,7 @@ def locate(
         for i in range(m):
             place = 0 if first else target[i]
             for d in range(depth):
-                k = np.int64(indices[i * step + d])
-                k = k + extents[d] if k < 0 else k
+                k = from_front(indices[i * step + d], extents[d])
                 inside = k >= 0 and k < extents[d] and place >= 0
                 place = place + k * along[d] if inside else _NOWHERE
             target[i] = place
@@ -264,12 +306,10 @@ def pick_rows(
         wanted = offset(index, in_index + row * apart + column * step)
         if step != 0:
             for i in range(m):
-                k = np.int64(wanted[i * step])
-                k = k + n if k < 0 else k
+                k = from_front(wanted[i * step], n)
                 target[i] = source[k * along + i * xs] if k >= 0 and k < n else nothing
         else:
-            k = np.int64(wanted[0])
-            k = k + n if k < 0 else k
+            k = from_front(wanted[0], n)
             if k >= 0 and k < n:
                 source = offset(source, k * along)
                 if xs == 1:
@@ -305,6 +345,7 @@ def put_columns(combine: Callable) -> Callable:
     """Units are what is not shared of y, columns, of `length` elements each: one lane handles them
     in order. `near`, `index_near`: from one to the next in the source, and in the index.
     """
+    put_one = putter(combine)
 
     def kernel(
         source, index, y, length, near, index_near, n, along, skipped, start, rank, sizes, to, of,
@@ -325,24 +366,18 @@ def put_columns(combine: Callable) -> Callable:
                     target, of_column = offset(into, i * ys), offset(values, i * ss)
                     of_index = offset(wanted, i * step)
                     for j in range(length):
-                        k = np.int64(of_index[j * index_near])
-                        k = k + n if k < 0 else k
-                        if k >= 0 and k < n and k != skipped:
-                            p = k * along
-                            target[p] = combine(target[p], of_column[j * near])
+                        k = of_index[j * index_near]
+                        put_one(target, k, n, along, skipped, of_column[j * near])
             else:
                 for j in range(length):
                     part, of_row = offset(values, j * near), offset(wanted, j * index_near)
                     if step != 0:
                         for i in range(m):
-                            k = np.int64(of_row[i * step])
-                            k = k + n if k < 0 else k
-                            if k >= 0 and k < n and k != skipped:
-                                p = k * along + i
-                                into[p] = combine(into[p], part[i * ss])
+                            put_one(
+                                offset(into, i), of_row[i * step], n, along, skipped, part[i * ss]
+                            )
                     else:
-                        k = np.int64(of_row[0])
-                        k = k + n if k < 0 else k
+                        k = from_front(of_row[0], n)
                         if k >= 0 and k < n and k != skipped:
                             target = offset(into, k * along)
                             for i in range(m):

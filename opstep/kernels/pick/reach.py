@@ -8,6 +8,7 @@ and what each index adds: with k the number that the index has for p, ``k * alon
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -38,14 +39,14 @@ class Reach(NamedTuple):
     indices: tuple[Index, ...]
 
 
-def slices(shape: Sequence[int], index: Any, axis: int, skipped: int = -1) -> Reach:
+def slices(shape: Sequence[int], index: Any, axis: int = 0, skipped: int = -1, **_: Any) -> Reach:
     """The slices of a tensor of this shape along an axis."""
     outer, n, inner = around(shape, axis_of(axis, len(shape)))
     of = Index(index, n, inner, (0, 1, 0), skipped=skipped)
     return Reach((outer, index.size, inner), (n * inner, 0, 1), (of,))
 
 
-def elements(shape: Sequence[int], index: Any, axis: int) -> Reach:
+def elements(shape: Sequence[int], index: Any, axis: int, **_: Any) -> Reach:
     """An element along an axis for each index, which stands where the element does otherwise."""
     a, steps = axis_of(axis, len(shape)), strides_of(shape)
     of = Index(index, shape[a], steps[a], strides_of(index.shape))
@@ -64,7 +65,7 @@ def parts(shape: Sequence[int], index: Any, batch: int) -> Reach:
     return Reach((outer, places, inner), (prod(sizes) * inner, 0, 1), tuple(indices))
 
 
-def boxes(shape: Sequence[int], indices: Sequence[Any], axes: Sequence[int] | None) -> Reach:
+def boxes(shape: Sequence[int], *indices: Any, axes: Sequence[int] | None) -> Reach:
     """The elements that several indices, which broadcast, select together as in NumPy."""
     chosen, strides = indexed_axes(len(shape), len(indices), axes), strides_of(shape)
     places = tuple(np.broadcast_shapes(*[i.shape for i in indices]))
@@ -152,38 +153,87 @@ def axes_before(axes: Sequence[int]) -> int:
     return first if last - first == len(axes) - 1 else 0
 
 
-# --- oracles --------------------------------------------------------------------------------------
+# --- in kernels -----------------------------------------------------------------------------------
 
 
-def selected(shape: Sequence[int], indices: Sequence[np.ndarray], axes) -> np.ndarray:
-    """The position in x of each element that indices select as in NumPy; -1 where there is none."""
-    chosen = indexed_axes(len(shape), len(indices), axes)
-    before, rest = axes_before(chosen), [k for k in range(len(shape)) if k not in chosen]
-    count = np.broadcast_shapes(*[i.shape for i in indices])
-    places, exists, steps = np.int64(0), np.True_, strides_of(shape)
-    for i, k in zip(indices, chosen, strict=True):
-        at = i.astype(np.int64)
-        at = np.where(at < 0, at + shape[k], at)
-        at = at.reshape((1,) * (len(count) - i.ndim) + i.shape + (1,) * (len(rest) - before))
-        places, exists = places + at * steps[k], exists & (at >= 0) & (at < shape[k])
-    for j, k in enumerate(rest):
-        behind = len(rest) - j - 1 + (len(count) if j < before else 0)
-        places = places + (np.arange(shape[k]) * steps[k]).reshape(-1, *(1,) * behind)
-    return np.where(exists, places, -1)
+def from_front(index, n):
+    """An index as it counts from the front; one that is out of range stays out of it."""
+    k = np.int64(index)
+    return k + n if k < 0 else k
 
 
-def aligned(x_shape: Sequence[int], index: np.ndarray, axis: int) -> np.ndarray:
-    """The positions of `elements`."""
+@cache
+def putter(combine: Callable) -> Callable:
+    """Combines an element with that at an index."""
+
+    def put_one(y, index, n, along, skipped, value):
+        k = from_front(index, n)
+        if k >= 0 and k < n and k != skipped:
+            y[k * along] = combine(y[k * along], value)
+
+    return put_one
+
+
+# --- the same in NumPy ----------------------------------------------------------------------------
+
+
+class Selection(NamedTuple):
+    """The same elements as NumPy's advanced indexing takes them: along `axes` of a tensor of this
+    shape, by default the first ones, by indices that broadcast.
+    """
+
+    shape: Sequence[int]
+    indices: Sequence[np.ndarray]
+    axes: Sequence[int] | None = None
+
+
+def sliced(shape: Sequence[int], index: np.ndarray, axis: int = 0, **_: Any) -> Selection:
+    """The selection of `slices`."""
+    return Selection(shape, [index], [axis])
+
+
+def boxed(shape: Sequence[int], *indices: np.ndarray, axes: Sequence[int] | None) -> Selection:
+    """The selection of `boxes`."""
+    return Selection(shape, indices, axes)
+
+
+def aligned(shape: Sequence[int], index: np.ndarray, axis: int, **_: Any) -> Selection:
+    """The selection of `elements`."""
     grid: list = list(np.ogrid[tuple(slice(n) for n in index.shape)])
-    grid[axis % len(x_shape)] = index
-    return selected(x_shape, grid, None)
+    grid[axis % len(shape)] = index
+    return Selection(shape, grid)
 
 
-def by_parts(x_shape: Sequence[int], index: np.ndarray, batch: int) -> np.ndarray:
-    """The positions of `parts`."""
-    shape = index.shape[:-1]
-    grid = [np.zeros(shape, np.int64), *np.ogrid[tuple(slice(n) for n in shape)][:batch]]
-    return selected((1, *x_shape), [*grid, *np.moveaxis(index, -1, 0)], None)
+def by_parts(shape: Sequence[int], index: np.ndarray, batch: int) -> Selection:
+    """The selection of `parts`."""
+    places = index.shape[:-1]
+    grid = [np.zeros(places, np.int64), *np.ogrid[tuple(slice(n) for n in places)][:batch]]
+    return Selection((1, *shape), [*grid, *np.moveaxis(index, -1, 0)])
+
+
+def existing(of: Selection) -> np.ndarray:
+    """A mask that broadcasts to what is selected: true where all indices are in range."""
+    chosen = indexed_axes(len(of.shape), len(of.indices), of.axes)
+    behind, exists = len(of.shape) - len(chosen) - axes_before(chosen), np.True_
+    for i, k in zip(of.indices, chosen, strict=True):
+        inside = (i >= -of.shape[k]) & (i < of.shape[k])
+        exists = exists & inside.reshape((*i.shape, *(1,) * behind))
+    return np.asarray(exists)
+
+
+def positions(of: Selection) -> np.ndarray:
+    """The position in x of each element that is selected; -1 where there is none."""
+    chosen = indexed_axes(len(of.shape), len(of.indices), of.axes)
+    before, rest = axes_before(chosen), [k for k in range(len(of.shape)) if k not in chosen]
+    count = len(np.broadcast_shapes(*[i.shape for i in of.indices]))
+    found, steps = np.int64(0), strides_of(of.shape)
+    for i, k in zip(of.indices, chosen, strict=True):
+        at = i.astype(np.int64).reshape((*i.shape, *(1,) * (len(rest) - before)))
+        found = found + np.where(at < 0, at + of.shape[k], at) * steps[k]
+    for j, k in enumerate(rest):
+        behind = len(rest) - j - 1 + (count if j < before else 0)
+        found = found + (np.arange(of.shape[k]) * steps[k]).reshape(-1, *(1,) * behind)
+    return np.where(existing(of), found, -1)
 
 
 def read_at(x: np.ndarray, places: np.ndarray, missing: int | float | None = None) -> np.ndarray:
@@ -198,9 +248,9 @@ def read_at(x: np.ndarray, places: np.ndarray, missing: int | float | None = Non
     return np.where(places >= 0, flat[places], missing).astype(x.dtype)
 
 
-def written_at(combine: Callable, x: np.ndarray, places: np.ndarray, source: Any) -> np.ndarray:
-    """x, where the elements at these positions met those of the source one after the other."""
-    y = x.reshape(-1).copy()
+def written_at(combine: Callable, x: np.ndarray, of: Selection, source: Any) -> np.ndarray:
+    """x, where the elements selected met those of the source one after the other."""
+    y, places = x.reshape(-1).copy(), positions(of)
     values = np.broadcast_to(source, places.shape)
     for place, value in zip(places[places >= 0], values[places >= 0], strict=True):
         y[place] = combine(y[place], value)

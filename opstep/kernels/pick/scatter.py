@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.pick.picking import Put, add_elements, put, replace_element
+from opstep.kernels.pick.picking import PickGrad, Put, add_elements, replace_element
 from opstep.kernels.pick.reach import aligned, check_aligned, elements, written_at
-from opstep.kernels.rules import indices as lost
-from opstep.runtime.ir.op import Mismatch, Op, Traits
+from opstep.runtime.ir.op import Mismatch, Traits
 
 
 class Scatter(Put):
     """Base: y is x, where y[index[i, j, k], j, k] (for axis 0) meets source[i, j, k]."""
 
-    outside = lost.scattered
     reach = staticmethod(elements)
-    places = staticmethod(aligned)
+    selection = staticmethod(aligned)
     picks_up = "gather_elements"
 
     def infer(x, index, source, *, axis, **attrs):
@@ -53,7 +51,7 @@ class scatter_add(Scatter):
         return index.size
 
 
-class gather_elements_grad(Op):
+class gather_elements_grad(PickGrad):
     """The gradient of gather_elements with respect to x, whose shape is an attribute: scatter_add
     to zeros.
     """
@@ -70,14 +68,9 @@ class gather_elements_grad(Op):
     def oracle(gy, index, *, shape, axis):
         return written_at(add_elements, np.zeros(shape), aligned(shape, index, axis), gy)
 
-    def cpu(gy, index, gx, *, shape, axis):
-        return put(add_elements, gy, gx, elements(shape, index, axis), fresh=True)
-
-    def cuda(gy, index, gx, *, shape, axis):
-        return put(add_elements, gy, gx, elements(shape, index, axis), fresh=True, on_gpu=True)
-
-    def flops(gy, index, **attrs):
-        return gy.size
+    @staticmethod
+    def reach(of, index, *, shape, axis):
+        return elements(of, index, axis)
 
     def grad(g, operands, results, grads, *, shape, axis):
         return g.gather_elements(grads[0], operands[1], axis=axis, missing=0), None

@@ -10,11 +10,11 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.move.copying import copy_all
-from opstep.kernels.pick.picking import add_elements, always, fill_with, put, replace_element
+from opstep.kernels.move.copying import copy_all, filled
+from opstep.kernels.pick.picking import add_elements, always, put, replace_element
 from opstep.kernels.pick.reach import aligned, elements, written_at
 from opstep.kernels.pick.scatter import Scatter
-from opstep.runtime.device.launch import Arg, Launch, Scratch, thread_a_unit
+from opstep.runtime.device.launch import Held, Launch, thread_a_unit
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import i64
 
@@ -31,20 +31,14 @@ def smaller_element(old, new):
     return new if new < old or new != new else old
 
 
-_COMBINE: dict[str, Callable] = {
-    "add": add_elements,
-    "mean": add_elements,
-    "mul": multiply_elements,
-    "max": larger_element,
-    "min": smaller_element,
-}
-# what a place begins with that x's own element does not count in; an extreme with any of its own
-_BEGIN: dict[str, Callable] = {
-    "add": always(0),
-    "mean": always(0),
-    "mul": always(1),
-    "max": replace_element,
-    "min": replace_element,
+# of each, how an element meets that of its place, and what begins a place whose own element does
+# not count in; an extreme begins with any of its elements
+_REDUCTIONS: dict[str, tuple[Callable, Callable]] = {
+    "add": (add_elements, always(0)),
+    "mean": (add_elements, always(0)),
+    "mul": (multiply_elements, always(1)),
+    "max": (larger_element, replace_element),
+    "min": (smaller_element, replace_element),
 }
 
 
@@ -61,30 +55,43 @@ class scatter_reduce(Scatter):
         "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0,"
         " include_self: bool = true)"
     )
-    choices = {"reduction": tuple(_COMBINE)}
+    choices = {"reduction": tuple(_REDUCTIONS)}
     source = "torch.scatter_reduce, ONNX ScatterElements(reduction=...)"
 
     def infer(x, index, source, *, reduction, axis, include_self):
-        if reduction not in _COMBINE:
-            hint = f"there are {', '.join(_COMBINE)}"
+        if reduction not in _REDUCTIONS:
+            hint = f"there are {', '.join(_REDUCTIONS)}"
             raise Mismatch(f"no reduction {reduction!r}", "reduction", hint=hint)
         return Scatter.infer(x, index, source, axis=axis)
 
     def oracle(x, index, source, *, reduction, axis, include_self):
-        places = aligned(x.shape, index, axis)
-        begun = x if include_self else written_at(_BEGIN[reduction], x, places, source)
-        y = written_at(_COMBINE[reduction], begun, places, source)
+        of = aligned(x.shape, index, axis)
+        combine, begin = _REDUCTIONS[reduction]
+        begun = x if include_self else written_at(begin, x, of, source)
+        y = written_at(combine, begun, of, source)
         if reduction != "mean":
             return y
-        count = written_at(add_elements, np.full(x.shape, int(include_self)), places, 1)
+        count = written_at(add_elements, np.full(x.shape, int(include_self)), of, 1)
         count = np.maximum(count, 1)
         return y // count if y.dtype.kind in "iu" else y / count
 
-    def cpu(x, index, source, y, *, reduction, axis, include_self):
-        return _reduced(x, index, source, y, reduction, axis, include_self, on_gpu=False)
-
-    def cuda(x, index, source, y, *, reduction, axis, include_self):
-        return _reduced(x, index, source, y, reduction, axis, include_self, on_gpu=True)
+    @staticmethod
+    def launches(x, index, source, y, *, reduction, axis, include_self, on_gpu=False):
+        reach, launches = elements(x.shape, index, axis), copy_all(x, y)
+        combine, begin = _REDUCTIONS[reduction]
+        if not include_self:
+            launches += put(begin, source, y, reach, on_gpu=on_gpu)
+        launches += put(combine, source, y, reach, on_gpu=on_gpu)
+        if reduction != "mean" or not y.size or not index.size:
+            return launches
+        counts, one = Held(i64, y.shape), Held(i64, ())
+        return [
+            *launches,
+            *filled(counts, int(include_self)),
+            *filled(one, 1),
+            *put(add_elements, one, counts, reach, (0,) * x.rank, on_gpu=on_gpu),
+            Launch(divide(y.dtype.is_float), y, counts, units=y.size, cuda=thread_a_unit),
+        ]
 
     def flops(x, index, source, **attrs):
         return index.size
@@ -98,29 +105,6 @@ class scatter_reduce(Scatter):
         if not include_self:
             by_x = g.scatter(by_x, index, g.zeros_like(by_source), axis=axis)
         return g.to_dtype(by_x, x.dtype), None, g.to_dtype(by_source, source.dtype)
-
-
-# --- launches -------------------------------------------------------------------------------------
-
-
-def _reduced(
-    x: Arg, index: Arg, source: Arg, y: Arg, reduction: str, axis: int, include_self: bool, on_gpu
-) -> list:
-    reach, launches = elements(x.shape, index, axis), copy_all(x, y)
-    if not include_self:
-        launches += put(_BEGIN[reduction], source, y, reach, on_gpu=on_gpu)
-    launches += put(_COMBINE[reduction], source, y, reach, on_gpu=on_gpu)
-    if reduction != "mean" or not y.size or not index.size:
-        return launches
-    counts, one = Scratch(i64, y.size), Scratch(i64, 1)
-    each = {"units": y.size, "cuda": thread_a_unit}
-    return [
-        *launches,
-        Launch(fill_with, counts, int(include_self), **each),
-        Launch(fill_with, one, 1, units=1, cuda=thread_a_unit),
-        *put(add_elements, one, counts, reach, (0,) * x.rank, on_gpu=on_gpu),
-        Launch(divide(y.dtype.is_float), y, counts, **each),
-    ]
 
 
 @cache

@@ -15,7 +15,7 @@ class searchsorted(Op):
 
     `row` is sorted along its last axis: either one row [n] for all values, or one for each row of
     values, with their leading axes. Among equal elements, the first place, or with `right` that
-    behind them. NaN goes behind all numbers.
+    after them. NaN goes after all numbers.
     """
 
     signature = "searchsorted(row: N, values: N, *, right: bool = false)"
@@ -58,7 +58,7 @@ def search_rows(row, values, y, n, each, right, lo, hi):
         while first < last:
             middle = (first + last) // 2
             at = sorted_row[middle]
-            # a NaN is behind all numbers, and equal to itself
+            # a NaN is after all numbers, and equal to itself
             before = at < value or (value != value and at == at)
             if right:
                 before = before or not (value < at or (at != at and value == value))

@@ -60,21 +60,22 @@ def by_images(
     """gx [N, C, H, W], with channels last at first."""
     images, channels, height, width = gx.shape
     samples, taps = gy.shape[2] * gy.shape[3], 1 if nearest else 4
-    count, pixels = images * samples * taps, images * height * width
+    count, highest = images * samples * taps, max(images * height * width, 1) - 1
     if not count:
         return [cleared(gx)]
     last, sums = Scratch(gx.dtype, gy.size), Scratch(gx.dtype, gx.size)
     keys, weights = Scratch(i32, count), Scratch(gx.dtype, count)
     find = Grid(
-        *(finding(taps), grid, keys, weights, height, width, samples, padding, aligned, pixels),
-        images * samples,
+        *(finding(taps), grid, keys, weights, height, width, samples, padding, aligned),
+        *(cuda_segments.without_element(highest, i32), images * samples),
         grid=-(-images * samples // THREADS),
         block=THREADS,
     )
-    rows = Rows(keys, itself, keys.dtype, pixels.bit_length(), 1, count, signed=False)
+    bits = max(1, highest.bit_length())
+    rows = Rows(keys, itself, keys.dtype, bits, 1, count, signed=False)
     sorting, in_order, order = sorted_pairs(rows)
     added = cuda_segments.runs(
-        *(add_elements, last, in_order, order, sums, pixels, channels),
+        *(add_elements, last, in_order, order, sums, channels),
         columns=cuda_segments.walk((channels,), (1,), (1,)),
         entries=cuda_segments.walk((images * samples, taps), (channels, 0), (channels, 0)),
         scale=weights,

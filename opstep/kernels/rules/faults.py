@@ -139,13 +139,7 @@ def of_sample(oracle: Callable[..., Any], site: Site, parts: Parts) -> Any:
 
 def picked(site: Site) -> Regions:
     """The index, and what it picks of the first operand: None where there is no such element."""
-    x, index = site.operands
-    axis = site.attrs.get("axis", 0) % x.ndim
-    where = site.index[axis : axis + index.ndim]
-    at = _existing(int(index[where]), x.shape[axis])
-    rest = [*map(_one, site.index[:axis]), None, *map(_one, site.index[axis + index.ndim :])]
-    row = None if at is None else tuple(_one(at) if r is None else r for r in rest)
-    return [row, tuple(map(_one, where))]
+    return _selected(site, [site.attrs.get("axis", 0)])
 
 
 def picked_elements(site: Site) -> Regions:
@@ -161,8 +155,13 @@ def picked_elements(site: Site) -> Regions:
 
 def indexed(site: Site) -> Regions:
     """The same for several indices, which broadcast."""
+    return _selected(site, site.attrs["axes"] or range(len(site.operands) - 1))
+
+
+def _selected(site: Site, axes: Sequence[int]) -> Regions:
+    """Of indices for these axes: their own stand at the first one, if these are neighbours."""
     x, *indices = site.operands
-    axes = [a % x.ndim for a in (site.attrs["axes"] or range(len(indices)))]
+    axes = [a % x.ndim for a in axes]
     rank = max(i.ndim for i in indices)
     first = min(axes) if max(axes) - min(axes) == len(axes) - 1 else 0
     where = site.index[first : first + rank]

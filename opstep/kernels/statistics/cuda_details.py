@@ -1,53 +1,44 @@
-"""Quantiles on CUDA: keys are sorted, then looked up."""
+"""Quantiles on CUDA: keys are sorted, then looked up, by launches that may be turned off."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
-from opstep.kernels.statistics.cuda_merging import CHUNK, THREADS, merge_runs, sort_chunks
+from opstep.kernels.pick.cuda_sort import Rows, sorted_pairs
 from opstep.kernels.statistics.keys import as_sort_keys, key_of
-from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
-from opstep.runtime.ir.types import i32, i64
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Launch
 
 
 def quantiles(
     x: Arg, enabled: Arg, words: Arg, percents: tuple[int, ...], infinity: int
 ) -> list[Grid | Launch]:
-    """Behind the number of finite elements, of x and then of |x|, the keys between which each of
+    """After the number of finite elements, of x and then of |x|, the keys between which each of
     the percents lies; those of |x| are negated. `infinity`: its key, 0 where x has none.
     """
-    n = x.size
-    tiles = -(-n // CHUNK)
-    keys, places = ([Scratch(t, max(n, 1)) for _ in range(2)] for t in (i64, i32))
-    first = (as_sort_keys(x), enabled, keys[0], places[0], n)
-    made: list[Grid | Launch] = [
-        Grid(chunks_sorter(key_of(x.dtype)), *first, grid=tiles, block=THREADS)
-    ]
-    at, width = 0, CHUNK
-    while width < n:
-        arrays = (keys[at], places[at], keys[1 - at], places[1 - at])
-        made.append(Grid(merge_where, enabled, *arrays, n, width, grid=tiles, block=THREADS))
-        at, width = 1 - at, 2 * width
-    made.append(Launch(look_up, enabled, keys[at], words, percents, len(percents), n, infinity,
-                       units=1))  # fmt: skip
-    return made
+    n, unsigned = x.size, x.dtype.kind in "ub"
+    carrier = CARRIERS[x.stored.itemsize * (2 if unsigned else 1)]
+    rows = Rows(as_sort_keys(x), key_of(x.dtype), carrier, x.dtype.bits + unsigned, 1, n)
+    sorting, keys, _ = sorted_pairs(rows)
+    args = (enabled, keys, words, percents, len(percents), n, infinity)
+    return [*map(partial(where_enabled, enabled), sorting), Launch(look_up, *args, units=1)]
+
+
+def where_enabled(enabled: Arg, launch: Grid) -> Grid:
+    """The same launch, which does nothing where `enabled` is 0."""
+    kernel = guarded(launch.kernel)
+    size = {"grid": launch.grid, "block": launch.block, "blocks": launch.blocks}
+    return Grid(kernel, enabled, *launch.args, **size)
 
 
 @cache
-def chunks_sorter(key: Callable):
-    sort = sort_chunks(key)
-
-    def sort_where(x, enabled, keys, places, n):
+def guarded(kernel: Callable) -> Callable:
+    def run(enabled, rest):
         if enabled[0] != 0:
-            sort(x, keys, places, n)
+            kernel(*rest)
 
-    return sort_where
-
-
-def merge_where(enabled, keys, places, into_keys, into_places, n, width):
-    if enabled[0] != 0:
-        merge_runs(keys, places, into_keys, into_places, n, width)
+    run.__name__ = kernel.__name__
+    return run
 
 
 def look_up(enabled, keys, words, percents, count, n, infinity, lo, hi):
@@ -71,7 +62,7 @@ def look_up(enabled, keys, words, percents, count, n, infinity, lo, hi):
 
 
 def first_above(keys, lo, hi, key):
-    """Where the first one stands that is greater."""
+    """The place of the first one that is greater."""
     while lo < hi:
         middle = (lo + hi) // 2
         if keys[middle] > key:

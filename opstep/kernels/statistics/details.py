@@ -1,7 +1,7 @@
-"""What is known of a tensor beyond its statistics, by choice: exact quantiles, counts by sign and
+"""More statistics of a tensor, by choice: exact quantiles, counts by sign and
 magnitude, figures of each channel.
 
-The ops stand in no program: a recording launches them behind the statistics of a tensor. Each
+The ops stand in no program: a recording launches them after the statistics of a tensor. Each
 leaves i64 words where `enabled` is not 0. Elements are looked at as *keys*, integers of their
 order: a float's bits without the sign, negated where it has one, so -0.0 is 0.0; integers as they
 are. The key of a magnitude is the key's magnitude. NaNs and infinities are left out.

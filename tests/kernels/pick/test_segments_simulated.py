@@ -190,6 +190,19 @@ def test_long_columns(dtype, few):
         check("gather_elements_grad", gy.T.copy(), index.T.copy(), shape=(11, 20), axis=1)
 
 
+@pytest.mark.parametrize("extent", [70, 100])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_columns_that_are_cut(dtype, extent, monkeypatch):
+    """In two and in four, each of which a block holds."""
+    monkeypatch.setattr(cuda_putting, "ROOM", (0, 4 * 36 * 4))
+    x, source = numbers(dtype, extent, 11), numbers(dtype, 300, 10)
+    index = indices(3000, extent, 40).reshape(300, 10)
+    check("scatter_add", x, index, source, axis=0)
+    check("scatter", x, index, source, axis=0)
+    gy, index = numbers(dtype, 300, 11), indices(3300, extent, 40).reshape(300, 11)
+    check("gather_elements_grad", gy, index, shape=(extent, 11), axis=0)
+
+
 @pytest.mark.parametrize("lead", [(), (1,), (3,)])
 def test_an_index_that_names_no_axis(lead):
     x, source, index = numbers("f32", 4, 3), numbers("f32", *lead, 4, 3), np.zeros((*lead, 0), int)
