@@ -1,7 +1,8 @@
 """Convolutions on CUDA: which kernel, which tiles, and how the terms of long sums are shared.
 
-All is chosen from shapes and dtypes, never from the GPU or what else runs. Sequences, images and
-volumes take the same kernels: see `cuda_tiles`.
+All is chosen from shapes, dtypes and the architecture, never from what else runs. Sequences, images
+and volumes take the same kernels: see `cuda_tiles`. Halves take them too, in f32, where
+`cuda_blocks` has nothing for them: with ``--kernels auto`` cuDNN is there for large ones.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from opstep.kernels.conv.cuda_direct import (
     turn_filters,
 )
 from opstep.kernels.conv.cuda_edges import mended
-from opstep.kernels.conv.cuda_tensor_cores import convolve_halves
 from opstep.kernels.conv.cuda_tiles import (
     HALF,
     LOWER,
@@ -48,9 +48,8 @@ from opstep.kernels.conv.transposed import phases_of
 from opstep.kernels.conv.windows import Window
 from opstep.kernels.matmul.cuda_gemm import halves_of, product
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, Pace, cheapest
-from opstep.kernels.matmul.cuda_tile import LINE, Tile, WarpTile
+from opstep.kernels.matmul.cuda_tile import LINE, Tile
 from opstep.kernels.matmul.products import Side
-from opstep.kernels.pointwise.cuda_epilogue import ending_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 
@@ -70,10 +69,6 @@ _PACES = {
     for size, paces in PLAIN.items()
 }
 _PACES[4].append(_with_lookup(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
-_HALVES = (
-    Pace(WarpTile(128, 64, 32, 32, 2), 2.0, 0.6, 3),
-    Pace(WarpTile(64, 64, 32, 32, 2), 2.0, 0.4, 4),
-)
 
 
 class Sight(NamedTuple):
@@ -182,23 +177,16 @@ def correlate(
         return correlate_in_blocks(x, w, bias, y, groups, g)
     if near and isinstance(w, Arg) and in_fours(halves, filters, channels, taps, groups):
         return correlate_in_fours(x, w, bias, y, g)
-    paces = _paces(x, halves)
-    tile, parts = cheapest(paces, filters, pixels, terms, groups)
+    tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, pixels, terms, groups)
+    assert isinstance(tile, Tile)
     if g.scattered:  # others write to the same result
         parts = 1
     part_steps = -(-terms // (parts * tile.steps)) * tile.steps
     parts = -(-terms // part_steps)
-    plane = prod(y.shape[2:])
-    run = 4 if isinstance(tile, WarpTile) else tile.run
+    plane, run = prod(y.shape[2:]), tile.run
     y_wide = 1 if g.scattered or area % run else run
-    rest = ()
-    if isinstance(tile, WarpTile):
-        whole = parts == 1 and not g.scattered
-        ending, rest = ending_of(y, y.shape[1], plane) if whole else (None, ())
-        kernel = convolve_halves(tile, terms % 8 == 0, y_wide, halves == "bf16", ending)
-    else:
-        x_wide = run if area % run == 0 and sees_points(g, x) else 1
-        kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
+    x_wide = run if area % run == 0 and sees_points(g, x) else 1
+    kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
     sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
     tiles = -(-filters // tile.rows), -(-pixels // tile.columns)
     launches = [
@@ -206,23 +194,15 @@ def correlate(
             *(kernel, x, w, bias or x, sums, w_start, *_sight(g, x, channels, tile.steps)),
             *(targets_of(g), groups, filters, terms, pixels, area, g.out[1]),
             *(*_steps(x, groups, g), plane, g.step[1], *tiles, parts, part_steps, y.size),
-            *(bias is not None and parts == 1, *rest),
+            bias is not None and parts == 1,
             **_cut(tile, prod(tiles) * parts * groups),
         )
     ]
     return launches + shares_added(sums, bias, y, parts)
 
 
-def _paces(x: Arg, halves: str) -> Sequence[Pace]:
-    """Of tiles that there are kernels for: of few filters those of f32 are faster for halves."""
-    plain = _PACES[x.dtype.itemsize]
-    return (*_HALVES, *plain) if halves else plain
-
-
-def _cut(tile: Tile | WarpTile, blocks: int) -> dict[str, int]:
+def _cut(tile: Tile, blocks: int) -> dict[str, int]:
     """A launch of so many blocks of that tile."""
-    if isinstance(tile, WarpTile):
-        return {"grid": blocks, "block": tile.threads, "shared": tile.shared}
     return {"grid": blocks, "block": tile.threads, "blocks": _blocks(tile)}
 
 

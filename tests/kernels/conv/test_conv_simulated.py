@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.kernels.conv import cuda_blocks, cuda_conv
+from opstep.kernels.conv import cuda_blocks
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.launch import Arg
@@ -15,17 +15,6 @@ from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import TensorType, bf16
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-
-PACES = cuda_conv._paces
-
-
-@pytest.fixture(autouse=True)
-def tensor_cores(monkeypatch):
-    """Halves take them, though few filters would not."""
-    monkeypatch.setattr(
-        cuda_conv, "_paces", lambda x, halves: cuda_conv._HALVES if halves else PACES(x, "")
-    )
-
 
 # shapes of x, w and attributes: tiles that are not full in any direction, masks, rows written apart
 FORWARD = {
@@ -70,14 +59,6 @@ def test_forward(case, dtype):
 def test_filters_of_one_pixel_are_products_of_halves(x, w):
     rng = np.random.default_rng(9)
     check("conv2d", [given(rng, shape, "bf16") for shape in (x, w)], {}, "bf16")
-
-
-@pytest.mark.parametrize("case", ["few filters", "one filter"])
-def test_few_filters_of_halves_take_tiles_of_f32(monkeypatch, case):
-    monkeypatch.setattr(cuda_conv, "_paces", PACES)
-    x, w, attrs = FORWARD[case]
-    rng = np.random.default_rng(14)
-    check("conv2d", [given(rng, shape, "bf16") for shape in (x, w, w[:1])], attrs, "bf16")
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f16"])
