@@ -28,6 +28,7 @@ from opstep.kernels.conv.cuda_blocks import (
 )
 from opstep.kernels.conv.cuda_direct import (
     THREADS,
+    TOGETHER,
     cleared,
     convolve_each,
     sum_each,
@@ -55,6 +56,7 @@ from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 
 _MOST_TAPS = 30  # planes, rows and columns of a filter that bits can stand for
 _MOST_TERMS = 1 << 18  # of a table
+_FEW_TERMS = 16  # of a sum for each weight of a filter by itself
 _LOOKUP = 5e-5  # microseconds, at an element of an image
 
 
@@ -324,11 +326,11 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
     terms, area = prod(gw.shape[1:]), _count(g)[0]
     pixels = images * area
-    if not fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
+    alone = filters == 1 and terms <= _FEW_TERMS  # of which a tile would be nearly empty
+    if alone or not fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
         places, taps, stride, out = _axes(g)
-        sizes = (taps, _volume(x), stride, out, groups, filters, channels, images, gw.size)
-        count = -(-gw.size // THREADS)
-        return [Grid(sum_each, gy, x, gw, *places, *sizes, grid=count, block=THREADS)]
+        sizes = (taps, _volume(x), stride, out, groups, filters, channels, images)
+        return [Grid(sum_each, gy, x, gw, *places, *sizes, grid=gw.size, block=TOGETHER)]
     tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, terms, pixels, groups)
     assert isinstance(tile, Tile)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps

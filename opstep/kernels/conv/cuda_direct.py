@@ -1,17 +1,20 @@
-"""Convolutions on CUDA that tiles cannot take, an element a thread, and filters turned around for
-the way back.
+"""Convolutions on CUDA that tiles cannot take, an element a thread, or a block; and filters turned
+around for the way back.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
+from opstep.kernels.schedules.cuda.teams import WARP, plus, reducers
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, real
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
 THREADS = 128
+TOGETHER = 512  # threads that sum up one number
+_combined, _ = reducers(plus, TOGETHER)
 
 
 def convolve_each(
@@ -51,32 +54,36 @@ def convolve_each(
 
 
 def sum_each(
-    gy, x, gw, deep, rows, columns, taps, size, stride, out, groups, filters, channels, images,
-    count,
-):  # fmt: skip
-    """gw, a number a thread: filters of any size, and any element type; see `convolve_each`."""
-    unit = cuda.grid(1)
-    if unit < count:
-        s = columns[unit % taps[2]]
-        r = rows[unit // taps[2] % taps[1]]
-        t = deep[unit // (taps[2] * taps[1]) % taps[0]]
-        c = unit // (taps[2] * taps[1] * taps[0])
-        filter_at = c // channels
-        c %= channels
-        total = 0.0
-        for n in range(images):
-            given = offset(gy, (n * groups * filters + filter_at) * out[0] * out[1] * out[2])
-            plane = (n * groups + filter_at // filters) * channels + c
-            for z in range(out[0]):
-                d = z * stride[0] + t
-                for i in range(out[1]):
-                    h = i * stride[1] + r
-                    if 0 <= d < size[0] and 0 <= h < size[1]:
-                        seen = offset(x, ((plane * size[0] + d) * size[1] + h) * size[2])
-                        for j in range(out[2]):
-                            k = j * stride[2] + s
-                            if 0 <= k < size[2]:
-                                total += given[(z * out[1] + i) * out[2] + j] * seen[k]
+    gy, x, gw, deep, rows, columns, taps, size, stride, out, groups, filters, channels, images
+):
+    """gw, a number a block: filters of any size, and any element type; see `convolve_each`. A warp
+    takes a row of outputs at a time.
+    """
+    unit = cuda.blockIdx.x
+    s = columns[unit % taps[2]]
+    r = rows[unit // taps[2] % taps[1]]
+    t = deep[unit // (taps[2] * taps[1]) % taps[0]]
+    c = unit // (taps[2] * taps[1] * taps[0])
+    filter_at = c // channels
+    c %= channels
+    total = real(0.0)
+    thread = cuda.threadIdx.x
+    for line in range(thread // WARP, images * out[0] * out[1], TOGETHER // WARP):
+        n = line // (out[0] * out[1])
+        plane = line - n * (out[0] * out[1])
+        d = plane // out[1] * stride[0] + t
+        h = plane % out[1] * stride[1] + r
+        if 0 <= d < size[0] and 0 <= h < size[1]:
+            first = (n * groups * filters + filter_at) * (out[0] * out[1]) + plane
+            given = offset(gy, first * out[2])
+            source = (n * groups + filter_at // filters) * channels + c
+            seen = offset(x, ((source * size[0] + d) * size[1] + h) * size[2])
+            for j in range(thread % WARP, out[2], WARP):
+                k = j * stride[2] + s
+                if 0 <= k < size[2]:
+                    total += given[j] * seen[k]
+    total = _combined(total, 0)
+    if thread == 0:
         gw[unit] = total
 
 

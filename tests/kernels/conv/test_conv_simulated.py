@@ -115,6 +115,32 @@ def test_back_to_filters(gy, x, kernel):
     check("conv2d_weight_grad", arrays, {"kernel": kernel, "padding": [1, 1]}, "f32")
 
 
+ALONE = {  # op, shapes, attributes: each channel by itself
+    "a long line": ("conv1d", [(2, 3, 1100), (3, 1, 3), (3,)], {"padding": [8], "dilation": [8]}),
+    "a line, images": (
+        "conv1d_input_grad", [(2, 3, 40), (3, 1, 3)],
+        {"size": [40], "padding": [16], "dilation": [16]},
+    ),
+    "a line, filters": (
+        "conv1d_weight_grad", [(2, 3, 70), (2, 3, 70)],
+        {"kernel": [3], "padding": [8], "dilation": [8]},
+    ),
+    "filters": (
+        "conv2d_weight_grad", [(2, 4, 5, 6), (2, 4, 9, 12)],
+        {"kernel": [3, 3], "stride": [2, 2], "padding": [1, 1]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", ALONE)
+def test_channels_by_themselves(case, dtype):
+    op, shapes, attrs = ALONE[case]
+    rng = np.random.default_rng(15)
+    arrays = [given(rng, shape, dtype) for shape in shapes]
+    check(op, arrays, {**attrs, "groups": shapes[0][1]}, dtype)
+
+
 FILTERS_OF_HALVES = {  # shapes of gy and x, attributes
     "copied": ((2, 20, 4, 4), (2, 6, 4, 4), {"kernel": (3, 3), "padding": [1, 1]}),
     "looked at": ((2, 20, 5, 3), (2, 6, 5, 3), {"kernel": (3, 3), "padding": [1, 1]}),
