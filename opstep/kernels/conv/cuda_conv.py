@@ -28,10 +28,9 @@ from opstep.kernels.conv.cuda_blocks import (
 )
 from opstep.kernels.conv.cuda_direct import (
     THREADS,
-    TOGETHER,
     cleared,
     convolve_each,
-    sum_each,
+    sum_numbers,
     turn_filters,
 )
 from opstep.kernels.conv.cuda_edges import mended
@@ -329,8 +328,8 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     alone = filters == 1 and terms <= _FEW_TERMS  # of which a tile would be nearly empty
     if alone or not fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
         places, taps, stride, out = _axes(g)
-        sizes = (taps, _volume(x), stride, out, groups, filters, channels, images)
-        return [Grid(sum_each, gy, x, gw, *places, *sizes, grid=gw.size, block=TOGETHER)]
+        args = (*places, taps, _volume(x), stride, out, groups, filters, channels)
+        return [sum_numbers(gy, x, gw, images, out, *args)]
     tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, terms, pixels, groups)
     assert isinstance(tile, Tile)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps
