@@ -19,7 +19,6 @@ from opstep.kernels.conv.cuda_blocks import (
     arranged,
     blocks_of,
     correlate_in_blocks,
-    correlate_in_fours,
     correlate_seen,
     in_blocks,
     in_fours,
@@ -176,13 +175,12 @@ def correlate(
         return [_each(x, w, bias, y, groups, g, w_start)]
     if blocked and isinstance(w, Arg):
         return correlate_in_blocks(x, w, bias, y, groups, g)
-    if near and isinstance(w, Arg) and in_fours(halves, filters, channels, taps, groups):
-        return correlate_in_fours(x, w, bias, y, g)
     tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, pixels, terms, groups)
     assert isinstance(tile, Tile)
     if g.scattered:  # others write to the same result
         parts = 1
     part_steps = -(-terms // (parts * tile.steps)) * tile.steps
+    blocked = blocked or (near and in_fours(halves, filters, channels, taps, groups))
     parts = -(-terms // part_steps)
     plane, run = prod(y.shape[2:]), tile.run
     y_wide = 1 if g.scattered or area % run else run

@@ -4,6 +4,11 @@ others are multiplied (`wgmma`, architecture 9.0).
 Images are laid out with channels last first, filters in blocks of 64 channels: of each block come
 those of one place under the filter after the other's. A step of a tile is a block seen at one
 place, so what a pixel sees in it are neighbours in memory, and there or not there as a whole.
+
+On an H200, bf16: the forward of 41 layers of known networks takes 2.40 ms, by cuDNN with channels
+first 3.57 ms. With cuDNN on images with channels last in its place networks took 1.05 to 1.4 times
+as long at inference, and training of ResNet-50 1.14 times, for a way whose bits do not depend on
+the layout had copies around each convolution.
 """
 
 from __future__ import annotations
