@@ -140,6 +140,12 @@ def sees_points(g: Geometry, x: Arg) -> bool:
     return same and tuple(a.out for a in g.axes) == _volume(x)
 
 
+def _sees_all(g: Geometry, x: Arg) -> bool:
+    """Whether there is one output of an image, which sees all of it."""
+    places = tuple(a.places for a in g.axes)
+    return _count(g)[0] == 1 and places == tuple(tuple(range(n)) for n in _volume(x))
+
+
 def _count(g: Geometry) -> tuple[int, int]:
     """(outputs of an image, places under a filter)."""
     return prod(a.out for a in g.axes), prod(len(a.places) for a in g.axes)
@@ -168,11 +174,15 @@ def correlate(
     near = isinstance(w, Arg) and within_reach(x, g)
     blocked = near and in_blocks(halves, filters, channels)
     even = not blocked or area % 4 == 0  # what is copied in pieces of four
-    matrices = bias is None and groups == 1 and isinstance(w, Arg) and sees_points(g, x)
-    if matrices and halves and even:
+    matrices = bool(halves) and groups == 1 and isinstance(w, Arg)
+    if matrices and _sees_all(g, x):
+        rows, columns = Side(x, terms, 1, ()), Side(w, 1, terms, ())
+        return product(rows, columns, y, (), images, filters, terms, bias)
+    if matrices and bias is None and even and sees_points(g, x):
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
+    blocked = blocked or (near and in_fours(halves, filters, channels, taps, groups))
     if blocked and isinstance(w, Arg):
         return correlate_in_blocks(x, w, bias, y, groups, g)
     tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, pixels, terms, groups)
@@ -180,7 +190,6 @@ def correlate(
     if g.scattered:  # others write to the same result
         parts = 1
     part_steps = -(-terms // (parts * tile.steps)) * tile.steps
-    blocked = blocked or (near and in_fours(halves, filters, channels, taps, groups))
     parts = -(-terms // part_steps)
     plane, run = prod(y.shape[2:]), tile.run
     y_wide = 1 if g.scattered or area % run else run
