@@ -1,11 +1,12 @@
 """Matrix products as they were written: AOTAutograd gives ``x @ w.t()`` as a transpose, which our
-language computes, and a product, and some layers as a product and a sum; here they become one op
-again.
+language computes, and a product, some layers as a product and a sum, and `einsum` as a product
+between chains of views; here they become one op again.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from math import prod
+from typing import Any
 
 import torch
 from torch import fx
@@ -13,7 +14,11 @@ from torch import fx
 from opstep.frontends.torch.rules.registry import rule
 
 aten = torch.ops.aten
-RESHAPES = {aten.view.default, aten._unsafe_view.default}
+RESHAPES = {aten.view.default, aten._unsafe_view.default, aten.reshape.default}
+VIEWS = RESHAPES | {
+    aten.permute.default, aten.transpose.int, aten.t.default, aten.unsqueeze.default,
+    aten.squeeze.dim, aten.squeeze.dims, aten.squeeze.default, aten.expand.default,
+}  # fmt: skip
 
 
 def product(x: torch.Tensor, y: torch.Tensor, first: bool, second: bool) -> torch.Tensor:
@@ -48,6 +53,7 @@ def fold_products(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.target is aten.add.Tensor and not node.kwargs:
             _fold_bias(graph, node)
+    _straighten(graph)
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
@@ -55,6 +61,8 @@ def fold_products(graph: fx.Graph) -> None:
             base, swapped = _untransposed(node)
             if not swapped:
                 node.replace_all_uses_with(base)
+            else:
+                _swap_product(graph, node)
         elif node.target in PRODUCTS and _is_mixed(node):
             continue  # it is refused as it stands
         elif node.target in (aten.mm.default, aten.bmm.default):
@@ -117,20 +125,111 @@ def _replace(graph: fx.Graph, node: fx.Node, target: Any, args: tuple) -> fx.Nod
     return new
 
 
+def _straighten(graph: fx.Graph) -> None:
+    """Operands and results of products that are chains of views, as `einsum` writes them, become a
+    reshape, and a transpose of the last two axes where these are swapped.
+    """
+    for node in list(graph.nodes):
+        if node.target not in VIEWS or "val" not in node.meta:
+            continue
+        source = node.args[0] if node.target in RESHAPES else node
+        base, order = _origin(source)
+        root: Any = base
+        while root.target in RESHAPES:
+            root = root.args[0]
+        sizes = _sizes(node)
+        if base is source or _swaps(node) or not all(type(n) is int for n in sizes):
+            continue
+        if root.target not in PRODUCTS and not _feeds_product(node):
+            continue
+        if order == sorted(order):
+            _replace(graph, node, aten.reshape.default, (root, sizes))
+        elif _is_swapped(order, _sizes(base), sizes):
+            with graph.inserting_before(node):
+                turned = [*sizes[:-2], sizes[-1], sizes[-2]]
+                inner = graph.call_function(aten.reshape.default, (root, turned))
+            inner.meta = {**_unlabelled(node), "val": node.meta["val"].mT}
+            _replace(graph, node, aten.transpose.int, (inner, -2, -1))
+    for node in reversed(list(graph.nodes)):
+        if node.target in VIEWS and not node.users:
+            graph.erase_node(node)
+
+
+def _feeds_product(node: fx.Node) -> bool:
+    return any(u.target in PRODUCTS or (_swaps(u) and _feeds_product(u)) for u in node.users)
+
+
+def _origin(node: Any) -> tuple[Any, list[int]]:
+    """(what a value has the elements of, its axes of more elements than one in the value's
+    order).
+    """
+    if node.target in VIEWS and "val" in node.args[0].meta:
+        x, axes = node.args[0], _permutation(node)
+        base, order = _origin(x)
+        long = [k for k, n in enumerate(_sizes(x)) if n != 1]
+        if axes is not None:
+            return base, [order[long.index(k)] for k in axes if k in long]
+        if [n for n in _sizes(node) if n != 1] == [_sizes(x)[k] for k in long]:
+            return base, order
+    return node, [k for k, n in enumerate(_sizes(node)) if n != 1]
+
+
+def _is_swapped(order: list[int], extents: list[Any], sizes: list[Any]) -> bool:
+    """Whether the last two of `sizes` are groups of axes that follow each other the other way
+    round; `order`: of axes of these extents.
+    """
+    for last in range(1, len(order)):
+        for first in range(1, len(order) - last + 1):
+            lead, rows = order[: -first - last], order[-first - last : -last]
+            columns = order[-last:]
+            counts = [prod(extents[k] for k in axes) for axes in (rows, columns)]
+            if [*lead, *columns, *rows] == sorted(order) and counts == sizes[-2:]:
+                return True
+    return False
+
+
+def _swap_product(graph: fx.Graph, node: fx.Node) -> None:
+    """The transpose of a product that nobody else reads is the product of the transposes."""
+    made: Any = node.args[0]
+    while made.target in RESHAPES and len(made.users) == 1:
+        if _sizes(made)[-2:] != _sizes(made.args[0])[-2:]:
+            return
+        made = made.args[0]
+    if len(made.users) > 1 or made.target not in {product, aten.mm.default, aten.bmm.default}:
+        return
+    x, y, first, second = (*made.args, False, False)[:4]
+    with graph.inserting_before(node):
+        swapped = graph.call_function(product, (y, x, not second, not first))
+    swapped.meta = {**_unlabelled(made), "val": made.meta["val"].mT}
+    _replace(graph, node, aten.reshape.default, (swapped, _sizes(node)))
+
+
+def _unlabelled(node: fx.Node) -> dict[str, Any]:
+    """What is known of a node, but for whose gradient it is."""
+    return {k: v for k, v in node.meta.items() if k not in ("gradient_of", "in_joint")}
+
+
+def _permutation(node: Any) -> list[int] | None:
+    """The axes of its operand that a value has, if it has the same in another order."""
+    rank = len(getattr(node.meta["val"], "shape", ()))
+    axes = list(range(rank))
+    if node.target is aten.permute.default:
+        return [a % rank for a in node.args[1]]
+    if node.target is aten.t.default:
+        return axes[::-1]
+    if node.target is aten.transpose.int and rank:
+        i, j = (a % rank for a in node.args[1:])
+        axes[i], axes[j] = j, i
+        return axes
+    return None
+
+
 def _swaps(node: Any) -> bool:
     """Whether it transposes the last two axes."""
     if not isinstance(node, fx.Node) or "val" not in node.meta:
         return False
-    rank = len(getattr(node.meta["val"], "shape", ()))
-    if node.target is aten.t.default:
-        return rank == 2
-    if node.target is aten.transpose.int:
-        axes = {a % rank for a in cast(tuple[int, ...], node.args[1:])} if rank > 1 else None
-        return axes == {rank - 1, rank - 2}
-    if node.target is aten.permute.default:
-        axes = [a % rank for a in node.args[1]]  # pyright: ignore
-        return rank > 1 and axes == [*range(rank - 2), rank - 1, rank - 2]
-    return False
+    axes = _permutation(node)
+    return bool(axes) and axes == [*range(len(axes) - 2), len(axes) - 1, len(axes) - 2]
 
 
 def _untransposed(node: Any) -> tuple[Any, bool]:

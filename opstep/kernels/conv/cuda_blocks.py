@@ -27,30 +27,16 @@ BITS = i16  # that carry halves
 _FEWEST = 32  # channels that are worth a block
 _FEWEST_FILTERS = 3  # that are worth a tile
 _PLACES = LINE // 4  # under a filter of a step, of four channels
-# Tiles, each with a share of registers for as many blocks of it as a multiprocessor is to hold.
-_WIDE = WarpTile(128, 256, 16, 256, 4, True)
-_HIGH = WarpTile(256, 128, 16, 128, 4, True)
-_LARGE = WarpTile(128, 128, 16, 128, 3, True)
-_FLAT = WarpTile(64, 128, 16, 128, 4, True)
-_TALL = WarpTile(128, 64, 16, 64, 4, True)
-_SMALL = WarpTile(64, 64, 16, 64, 4, True)
-TOGETHER = {_WIDE: 1, _HIGH: 1, _LARGE: 2, _FLAT: 2, _TALL: 2, _SMALL: 3}
-
-
-def _paces(times: dict[WarpTile, tuple[float, float]]) -> tuple[Pace, ...]:
-    return tuple(Pace(tile, *pair, TOGETHER[tile]) for tile, pair in times.items())
-
-
-FORWARD = _paces(
-    {
-        _WIDE: (0.2, 0.6),
-        _HIGH: (0.2, 0.6),
-        _LARGE: (0.15, 0.3),
-        _FLAT: (0.2, 0.19),
-        _TALL: (0.15, 0.234),
-        _SMALL: (0.1, 0.144),
-    }
+PACES = (
+    Pace(WarpTile(128, 256, 16, 256, 4, True), 0.2, 0.6, 1),
+    Pace(WarpTile(256, 128, 16, 128, 4, True), 0.2, 0.6, 1),
+    Pace(WarpTile(128, 128, 16, 128, 3, True), 0.15, 0.3, 2),
+    Pace(WarpTile(64, 128, 16, 128, 4, True), 0.2, 0.19, 2),
+    Pace(WarpTile(128, 64, 16, 64, 4, True), 0.15, 0.234, 2),
+    Pace(WarpTile(64, 64, 16, 64, 4, True), 0.1, 0.144, 3),
 )
+# Blocks that a multiprocessor is to hold, each with its share of registers.
+TOGETHER = {pace.tile: pace.together for pace in PACES}
 
 
 def within_reach(x: Arg, g: Geometry) -> bool:
@@ -88,7 +74,7 @@ def steps_of(channels: int, g: Geometry) -> int:
 def tile_and_parts(filters: int, channels: int, g: Geometry, images: int, groups: int):
     """(the tile, parts of the sums) of a convolution."""
     terms = steps_of(channels, g) * LINE
-    return cheapest(FORWARD, filters, images * prod(g.out), terms, groups)
+    return cheapest(PACES, filters, images * prod(g.out), terms, groups)
 
 
 class Lines(NamedTuple):
@@ -118,7 +104,7 @@ def arranged(
     )
 
 
-class Seen(NamedTuple):
+class Images(NamedTuple):
     """Images with channels last: [N, height, width, channels]."""
 
     array: Arg | Scratch
@@ -126,7 +112,7 @@ class Seen(NamedTuple):
     width: int
 
 
-def turned(x: Arg, view: Geometry | None = None) -> tuple[Seen, Grid]:
+def turned(x: Arg, view: Geometry | None = None) -> tuple[Images, Grid]:
     """Images with channels last, and what makes them; what a filter of one place sees of them, if
     `view` is given.
     """
@@ -140,27 +126,32 @@ def turned(x: Arg, view: Geometry | None = None) -> tuple[Seen, Grid]:
         grid=images * across * down,
         block=THREADS,
     )
-    return Seen(made, *out), grid
+    return Images(made, *out), grid
 
 
 def correlate_in_blocks(
-    x: Arg, w: Arg, bias: Arg | None, y: Arg, groups: int, g: Geometry
-) -> list[Grid]:
-    """`cuda_conv.correlate` of halves."""
-    launches, seen, laid, line, g = prepared(x, w, groups, g)
-    bf16 = x.stored.name == "bf16"
-    return launches + correlate_seen(seen, laid, bias, y, groups, w.shape[1], g, bf16, line)
+    x: Arg, w: Arg, bias: Arg | None, y: Arg, groups: int, g: Geometry,
+    seen: Images | None = None, last: int = 0,
+) -> list[Grid]:  # fmt: skip
+    """`cuda_conv.correlate` of halves. `seen`: the images with channels last, if there are; `last`:
+    see `correlate_seen`.
+    """
+    launches, seen, laid, line, g = prepared(x, w, groups, g, seen)
+    channels, bf16 = max(4, w.shape[1]), x.stored.name == "bf16"
+    return launches + correlate_seen(seen, laid, bias, y, groups, channels, g, bf16, line, 0, last)
 
 
 def prepared(
-    x: Arg, w: Arg, groups: int, g: Geometry, seen: Seen | None = None
-) -> tuple[list[Grid], Seen, Arg | Scratch, int, Geometry]:
+    x: Arg, w: Arg, groups: int, g: Geometry, seen: Images | None = None
+) -> tuple[list[Grid], Images, Arg | Scratch, int, Geometry]:
     """(launches, images, filters, terms of each, where outputs look): what a convolution needs. The
     images are those that are `seen`, if there are.
     """
     filters, channels = w.shape[0] // groups, w.shape[1]
     taps, line = len(g.rows) * len(g.columns), channels
     launches: list[Grid] = []
+    if channels <= 4:
+        return *_in_fours(x, w, steps_of(channels, g) * _PLACES), g
     point = taps == 1
     if seen is None:
         seen, turn = turned(x, g if point else None)
@@ -177,21 +168,12 @@ def prepared(
     return launches, seen, laid, line, g
 
 
-def correlate_in_fours(x: Arg, w: Arg, bias: Arg | None, y: Arg, g: Geometry) -> list[Grid]:
-    """`cuda_conv.correlate` of halves of at most four channels."""
-    launches, seen, laid, line = prepared_fours(x, w, g)
-    bf16 = x.stored.name == "bf16"
-    return launches + correlate_seen(seen, laid, bias, y, 1, 4, g, bf16, line)
-
-
-def prepared_fours(x: Arg, w: Arg, g: Geometry) -> tuple[list[Grid], Seen, Scratch, int]:
-    """`prepared` of at most four channels."""
+def _in_fours(x: Arg, w: Arg, places: int) -> tuple[list[Grid], Images, Scratch, int]:
+    """Of at most four channels, with so many places under a filter."""
     images, channels, height, width = x.shape
-    filters, taps = w.shape[0], len(g.rows) * len(g.columns)
-    places = steps_of(4, g) * _PLACES
-    seen = Seen(Scratch(BITS, 4 * images * height * width), height, width)
+    filters, taps, plane = w.shape[0], prod(w.shape[2:]), height * width
+    seen = Images(Scratch(BITS, 4 * images * plane), height, width)
     laid = Scratch(BITS, 4 * filters * places)
-    plane = height * width
     launches = [
         Grid(in_fours_last, *args, grid=-(-args[-1] // THREADS), block=THREADS)
         for args in (
@@ -203,7 +185,7 @@ def prepared_fours(x: Arg, w: Arg, g: Geometry) -> tuple[list[Grid], Seen, Scrat
 
 
 def correlate_seen(
-    x: Seen, w: Arg | Scratch, bias: Arg | None, y: Arg, groups: int, channels: int, g: Geometry,
+    x: Images, w: Arg | Scratch, bias: Arg | None, y: Arg, groups: int, channels: int, g: Geometry,
     bf16: bool, line: int, w_start: int = 0, last: int = 0,
 ) -> list[Grid]:  # fmt: skip
     """What comes behind: w has lines of so many terms. `last`: y is [N, *g.out, K], and has sums of
@@ -212,7 +194,7 @@ def correlate_seen(
     images, made = y.shape[0], y.shape[3 if last else 1]
     filters, steps, pixels = made // groups, steps_of(channels, g), images * prod(g.out)
     sides = (pixels, filters) if last else (filters, pixels)
-    tile, parts = cheapest(FORWARD, *sides, steps * LINE, groups, parts=last)
+    tile, parts = cheapest(PACES, *sides, steps * LINE, groups, parts=last)
     assert isinstance(tile, WarpTile)
     if g.scattered:  # others write to the same result
         parts = 1

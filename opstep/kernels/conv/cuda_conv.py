@@ -1,7 +1,8 @@
 """Convolutions on CUDA: which kernel, which tiles, and how the terms of long sums are shared.
 
-All is chosen from shapes and dtypes, never from the GPU or what else runs. Sequences, images and
-volumes take the same kernels: see `cuda_tiles`.
+All is chosen from shapes, dtypes and the architecture, never from what else runs. Sequences, images
+and volumes take the same kernels: see `cuda_tiles`. Halves take them too, in f32, where
+`cuda_blocks` has nothing for them: with ``--kernels auto`` cuDNN is there for large ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from opstep.kernels.conv.cuda_blocks import (
     arranged,
     blocks_of,
     correlate_in_blocks,
-    correlate_in_fours,
     correlate_seen,
     in_blocks,
     in_fours,
@@ -29,11 +29,10 @@ from opstep.kernels.conv.cuda_direct import (
     THREADS,
     cleared,
     convolve_each,
-    sum_each,
+    sum_numbers,
     turn_filters,
 )
 from opstep.kernels.conv.cuda_edges import mended
-from opstep.kernels.conv.cuda_tensor_cores import convolve_halves
 from opstep.kernels.conv.cuda_tiles import (
     HALF,
     LOWER,
@@ -48,14 +47,14 @@ from opstep.kernels.conv.transposed import phases_of
 from opstep.kernels.conv.windows import Window
 from opstep.kernels.matmul.cuda_gemm import halves_of, product
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, Pace, cheapest
-from opstep.kernels.matmul.cuda_tile import LINE, Tile, WarpTile
+from opstep.kernels.matmul.cuda_tile import LINE, Tile
 from opstep.kernels.matmul.products import Side
-from opstep.kernels.pointwise.cuda_epilogue import ending_of
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 
 _MOST_TAPS = 30  # planes, rows and columns of a filter that bits can stand for
 _MOST_TERMS = 1 << 18  # of a table
+_FEW_TERMS = 16  # of a sum for each weight of a filter by itself
 _LOOKUP = 5e-5  # microseconds, at an element of an image
 
 
@@ -70,10 +69,6 @@ _PACES = {
     for size, paces in PLAIN.items()
 }
 _PACES[4].append(_with_lookup(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
-_HALVES = (
-    Pace(WarpTile(128, 64, 32, 32, 2), 2.0, 0.6, 3),
-    Pace(WarpTile(64, 64, 32, 32, 2), 2.0, 0.4, 4),
-)
 
 
 class Sight(NamedTuple):
@@ -145,6 +140,12 @@ def sees_points(g: Geometry, x: Arg) -> bool:
     return same and tuple(a.out for a in g.axes) == _volume(x)
 
 
+def _sees_all(g: Geometry, x: Arg) -> bool:
+    """Whether there is one output of an image, which sees all of it."""
+    places = tuple(a.places for a in g.axes)
+    return _count(g)[0] == 1 and places == tuple(tuple(range(n)) for n in _volume(x))
+
+
 def _count(g: Geometry) -> tuple[int, int]:
     """(outputs of an image, places under a filter)."""
     return prod(a.out for a in g.axes), prod(len(a.places) for a in g.axes)
@@ -173,32 +174,27 @@ def correlate(
     near = isinstance(w, Arg) and within_reach(x, g)
     blocked = near and in_blocks(halves, filters, channels)
     even = not blocked or area % 4 == 0  # what is copied in pieces of four
-    matrices = bias is None and groups == 1 and isinstance(w, Arg) and sees_points(g, x)
-    if matrices and halves and even:
+    matrices = bool(halves) and groups == 1 and isinstance(w, Arg)
+    if matrices and _sees_all(g, x):
+        rows, columns = Side(x, terms, 1, ()), Side(w, 1, terms, ())
+        return product(rows, columns, y, (), images, filters, terms, bias)
+    if matrices and bias is None and even and sees_points(g, x):
         return _pointwise(x, Side(w, channels, 1, (0,)), y)
     if not fits(x, g, terms, pixels):
         return [_each(x, w, bias, y, groups, g, w_start)]
+    blocked = blocked or (near and in_fours(halves, filters, channels, taps, groups))
     if blocked and isinstance(w, Arg):
         return correlate_in_blocks(x, w, bias, y, groups, g)
-    if near and isinstance(w, Arg) and in_fours(halves, filters, channels, taps, groups):
-        return correlate_in_fours(x, w, bias, y, g)
-    paces = _paces(x, halves)
-    tile, parts = cheapest(paces, filters, pixels, terms, groups)
+    tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, pixels, terms, groups)
+    assert isinstance(tile, Tile)
     if g.scattered:  # others write to the same result
         parts = 1
     part_steps = -(-terms // (parts * tile.steps)) * tile.steps
     parts = -(-terms // part_steps)
-    plane = prod(y.shape[2:])
-    run = 4 if isinstance(tile, WarpTile) else tile.run
+    plane, run = prod(y.shape[2:]), tile.run
     y_wide = 1 if g.scattered or area % run else run
-    rest = ()
-    if isinstance(tile, WarpTile):
-        whole = parts == 1 and not g.scattered
-        ending, rest = ending_of(y, y.shape[1], plane) if whole else (None, ())
-        kernel = convolve_halves(tile, terms % 8 == 0, y_wide, halves == "bf16", ending)
-    else:
-        x_wide = run if area % run == 0 and sees_points(g, x) else 1
-        kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
+    x_wide = run if area % run == 0 and sees_points(g, x) else 1
+    kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
     sums = Scratch(y.dtype, parts * y.size) if parts > 1 else y
     tiles = -(-filters // tile.rows), -(-pixels // tile.columns)
     launches = [
@@ -206,23 +202,15 @@ def correlate(
             *(kernel, x, w, bias or x, sums, w_start, *_sight(g, x, channels, tile.steps)),
             *(targets_of(g), groups, filters, terms, pixels, area, g.out[1]),
             *(*_steps(x, groups, g), plane, g.step[1], *tiles, parts, part_steps, y.size),
-            *(bias is not None and parts == 1, *rest),
+            bias is not None and parts == 1,
             **_cut(tile, prod(tiles) * parts * groups),
         )
     ]
     return launches + shares_added(sums, bias, y, parts)
 
 
-def _paces(x: Arg, halves: str) -> Sequence[Pace]:
-    """Of tiles that there are kernels for: of few filters those of f32 are faster for halves."""
-    plain = _PACES[x.dtype.itemsize]
-    return (*_HALVES, *plain) if halves else plain
-
-
-def _cut(tile: Tile | WarpTile, blocks: int) -> dict[str, int]:
+def _cut(tile: Tile, blocks: int) -> dict[str, int]:
     """A launch of so many blocks of that tile."""
-    if isinstance(tile, WarpTile):
-        return {"grid": blocks, "block": tile.threads, "shared": tile.shared}
     return {"grid": blocks, "block": tile.threads, "blocks": _blocks(tile)}
 
 
@@ -344,11 +332,11 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
     terms, area = prod(gw.shape[1:]), _count(g)[0]
     pixels = images * area
-    if not fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
+    alone = filters == 1 and terms <= _FEW_TERMS  # of which a tile would be nearly empty
+    if alone or not fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
         places, taps, stride, out = _axes(g)
-        sizes = (taps, _volume(x), stride, out, groups, filters, channels, images, gw.size)
-        count = -(-gw.size // THREADS)
-        return [Grid(sum_each, gy, x, gw, *places, *sizes, grid=count, block=THREADS)]
+        args = (*places, taps, _volume(x), stride, out, groups, filters, channels)
+        return [sum_numbers(gy, x, gw, images, out, *args)]
     tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, terms, pixels, groups)
     assert isinstance(tile, Tile)
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps

@@ -20,17 +20,20 @@ THREADS = 128
 _STRIPS = (14, 8, 7, 4, 1)  # outputs a thread
 _ROOM = 24 << 10  # bytes of shared memory, so that a multiprocessor holds many blocks
 _WIDEST = 64  # columns of outputs, where a plane does not fit
+_WIDEST_LINE = 1024  # where it has one row
 _BLOCKS = 264  # that are wanted: two for each multiprocessor
 _MOST_TAPS = 128
 _MOST_SPAN = 16  # rows and columns from a filter's first to its last
+_MOST_OF_LINE = 64  # columns, where there is one row
 
 
 def is_for(x: Arg, y: Arg, groups: int, g: Geometry) -> bool:
     """Whether these are such filters, and nothing stands between their outputs."""
     alone = groups == x.shape[1] == y.shape[1] and x.dtype.is_float and x.size and y.size
     alone = alone and g.depth == Depth()
-    taps, spans = len(g.rows) * len(g.columns), [span_of(v) for v in (g.rows, g.columns)]
-    small = taps <= _MOST_TAPS and max(spans) <= _MOST_SPAN and max(g.stride) <= 4
+    taps, high, wide = len(g.rows) * len(g.columns), span_of(g.rows), span_of(g.columns)
+    most = _MOST_OF_LINE if high == g.out[0] == 1 else _MOST_SPAN
+    small = taps <= _MOST_TAPS and high <= _MOST_SPAN and wide <= most and max(g.stride) <= 4
     return bool(alone and small and not g.scattered and max(x.size, y.size) < LIMIT)
 
 
@@ -51,7 +54,8 @@ def convolve(x: Arg, w: Arg, bias: Arg | None, y: Arg, g: Geometry) -> Grid:
         return itemsize * (((rows - 1) * down + high) * ((columns - 1) * right + wide) + taps)
 
     rows = -(-out_h // strip) * strip
-    columns = out_w if room(rows, out_w) <= _ROOM else min(out_w, _WIDEST)
+    widest = _WIDEST_LINE if out_h == high == 1 else _WIDEST
+    columns = out_w if room(rows, out_w) <= _ROOM else min(out_w, widest)
     across = -(-out_w // columns)
     while rows > strip and (
         room(rows, columns) > _ROOM or planes * across * -(-out_h // rows) < _BLOCKS

@@ -3,6 +3,9 @@
 A block takes a part of an image and some channels into shared memory, with the zeros around them. A
 thread makes a strip of outputs that stand below each other, of two channels. Taps are summed in the
 order of `cuda_depthwise`, which gives the same bits.
+
+With them MobileNet v2 takes 1.23 ms instead of 1.70, and ConvNeXt-T 2.14 instead of 3.18, of which
+transposes were a part (bf16, batch 32, ``--kernels numba``).
 """
 
 from __future__ import annotations

@@ -1,17 +1,21 @@
-"""Convolutions on CUDA that tiles cannot take, an element a thread, and filters turned around for
-the way back.
+"""Convolutions on CUDA that tiles cannot take, an element a thread, or a block; and filters turned
+around for the way back.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.kernels.schedules.cuda.teams import plus, reducers
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.cuda.compiling.names import cuda, real
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, real
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
 THREADS = 128
+TOGETHER = 512  # threads that sum up one number
+_combined, _ = reducers(plus, TOGETHER)
 
 
 def convolve_each(
@@ -50,34 +54,58 @@ def convolve_each(
         y[line * whole[2] + j * step[2] + first[2]] = total
 
 
-def sum_each(
-    gy, x, gw, deep, rows, columns, taps, size, stride, out, groups, filters, channels, images,
-    count,
-):  # fmt: skip
-    """gw, a number a thread: filters of any size, and any element type; see `convolve_each`."""
-    unit = cuda.grid(1)
-    if unit < count:
+def divided(a, b):
+    return a // b
+
+
+@cache
+def summing(near: bool):
+    """The kernel for gw, a number a block: filters of any size, and any element type. `near`: rows
+    of outputs, over all images, can be counted in 32 bits.
+    """
+    divide = div32 if near else divided
+
+    def sum_each(
+        gy, x, gw, deep, rows, columns, taps, size, stride, out, groups, filters, channels, images,
+        across,
+    ):  # fmt: skip
+        """`across` threads share a row of outputs; for the rest see `convolve_each`."""
+        unit, thread = cuda.blockIdx.x, cuda.threadIdx.x
         s = columns[unit % taps[2]]
         r = rows[unit // taps[2] % taps[1]]
         t = deep[unit // (taps[2] * taps[1]) % taps[0]]
         c = unit // (taps[2] * taps[1] * taps[0])
         filter_at = c // channels
         c %= channels
-        total = 0.0
-        for n in range(images):
-            given = offset(gy, (n * groups * filters + filter_at) * out[0] * out[1] * out[2])
-            plane = (n * groups + filter_at // filters) * channels + c
-            for z in range(out[0]):
-                d = z * stride[0] + t
-                for i in range(out[1]):
-                    h = i * stride[1] + r
-                    if 0 <= d < size[0] and 0 <= h < size[1]:
-                        seen = offset(x, ((plane * size[0] + d) * size[1] + h) * size[2])
-                        for j in range(out[2]):
-                            k = j * stride[2] + s
-                            if 0 <= k < size[2]:
-                                total += given[(z * out[1] + i) * out[2] + j] * seen[k]
-        gw[unit] = total
+        total, plane = real(0.0), out[0] * out[1]
+        own = div32(thread, across)
+        column = thread - own * across
+        for line in range(own, images * plane, div32(TOGETHER, across)):
+            n = divide(line, plane)
+            row = line - n * plane
+            z = divide(row, out[1])
+            d = z * stride[0] + t
+            h = (row - z * out[1]) * stride[1] + r
+            if 0 <= d < size[0] and 0 <= h < size[1]:
+                given = offset(gy, ((n * groups * filters + filter_at) * plane + row) * out[2])
+                source = (n * groups + filter_at // filters) * channels + c
+                seen = offset(x, ((source * size[0] + d) * size[1] + h) * size[2])
+                for j in range(column, out[2], across):
+                    k = j * stride[2] + s
+                    if 0 <= k < size[2]:
+                        total += given[j] * seen[k]
+        total = _combined(total, 0)
+        if thread == 0:
+            gw[unit] = total
+
+    return sum_each
+
+
+def sum_numbers(gy: Arg, x: Arg, gw: Arg, images: int, out: tuple[int, ...], *args) -> Grid:
+    """A launch of `summing`; `args`: what its kernel takes from `deep` to `channels`."""
+    across = min(TOGETHER, 1 << max(0, out[2] - 1).bit_length())
+    kernel = summing(images * out[0] * out[1] < LIMIT)
+    return Grid(kernel, gy, x, gw, *args, images, across, grid=gw.size, block=TOGETHER)
 
 
 def turn_filters(w, turned, starts, counts, places, filters, channels, taps, size):

@@ -4,6 +4,11 @@ others are multiplied (`wgmma`, architecture 9.0).
 Images are laid out with channels last first, filters in blocks of 64 channels: of each block come
 those of one place under the filter after the other's. A step of a tile is a block seen at one
 place, so what a pixel sees in it are neighbours in memory, and there or not there as a whole.
+
+On an H200, bf16: the forward of 41 layers of known networks takes 2.40 ms, by cuDNN with channels
+first 3.57 ms. With cuDNN on images with channels last in its place networks took 1.05 to 1.4 times
+as long at inference, and training of ResNet-50 1.14 times, for a way whose bits do not depend on
+the layout had copies around each convolution.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.conv.cuda_tensor_cores import pixel_finisher
+from opstep.kernels.conv.cuda_tiles import target_of
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier, finisher
 from opstep.kernels.matmul.cuda_tile import (
@@ -22,7 +27,7 @@ from opstep.kernels.matmul.cuda_tile import (
     operand_offsets,
     sums_origin,
 )
-from opstep.kernels.pointwise.cuda_epilogue import Ending
+from opstep.kernels.pointwise.cuda_epilogue import AHEAD, Ending, finishing
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import (
     as_f32,
@@ -48,6 +53,42 @@ def next_of(block, r, s, rows_seen, columns_seen):
             r = 0
             block += 1
     return block, r, s
+
+
+@cache
+def pixel_finisher(tile: WarpTile, wide: int, ending: Ending | None = None):
+    """(y, sums, bias, column0, pixels, area, out_w, image_step, plane, step_w, targets, rows,
+    biased, channel0, rest): sums of filters by pixels, from shared memory to planes of y from
+    `channel0` on, `wide` neighbours at once; those of one image are `area`, in rows of `out_w`.
+    They are finished first, if they have an `ending`.
+    """
+    threads, sums_pitch, in_line = tile.threads, tile.sums_pitch, tile.columns // wide
+    assert not threads % in_line, "a thread keeps to its columns"
+    apart, groups = threads // in_line, AHEAD if ending else 1
+    put = finishing(ending, wide, by_row=True)
+
+    def finish(
+        y, sums, bias, column0, pixels, area, out_w, image_step, plane, step_w, targets, rows,
+        biased, channel0, rest,
+    ):  # fmt: skip
+        thread = cuda.threadIdx.x
+        column = thread % in_line * wide
+        q = column0 + column
+        if q < pixels:
+            spot = target_of(q, area, out_w, image_step, step_w, targets)
+            first = thread // in_line
+            source, index = first * sums_pitch + column, spot + (channel0 + first) * plane
+            to = offset(y, index)
+            for row in range(first, rows, groups * apart):
+                put(
+                    to, sums, source, apart * sums_pitch, index, apart * plane, channel0 + row,
+                    apart, (rows - row - 1) // apart + 1, bias, 0, biased, rest,
+                )  # fmt: skip
+                to = offset(to, groups * apart * plane)
+                index += groups * apart * plane
+                source += groups * apart * sums_pitch
+
+    return finish
 
 
 @cache

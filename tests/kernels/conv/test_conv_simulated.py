@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.kernels.conv import cuda_blocks, cuda_conv
+from opstep.kernels.conv import cuda_blocks
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.launch import Arg
@@ -15,17 +15,6 @@ from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import TensorType, bf16
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-
-PACES = cuda_conv._paces
-
-
-@pytest.fixture(autouse=True)
-def tensor_cores(monkeypatch):
-    """Halves take them, though few filters would not."""
-    monkeypatch.setattr(
-        cuda_conv, "_paces", lambda x, halves: cuda_conv._HALVES if halves else PACES(x, "")
-    )
-
 
 # shapes of x, w and attributes: tiles that are not full in any direction, masks, rows written apart
 FORWARD = {
@@ -37,6 +26,7 @@ FORWARD = {
     "dilated": ((1, 2, 9, 8), (17, 2, 3, 3), {"padding": [2, 2], "dilation": [2, 2]}),
     "groups": ((1, 4, 5, 5), (36, 2, 3, 3), {"groups": 2}),
     "one by one": ((2, 8, 4, 4), (24, 8, 1, 1), {}),
+    "the whole image": ((3, 9, 2, 3), (20, 9, 2, 3), {}),
     "wide filters": ((1, 1, 3, 40), (2, 1, 1, 33), {"padding": [0, 1]}),
 }
 
@@ -70,14 +60,6 @@ def test_forward(case, dtype):
 def test_filters_of_one_pixel_are_products_of_halves(x, w):
     rng = np.random.default_rng(9)
     check("conv2d", [given(rng, shape, "bf16") for shape in (x, w)], {}, "bf16")
-
-
-@pytest.mark.parametrize("case", ["few filters", "one filter"])
-def test_few_filters_of_halves_take_tiles_of_f32(monkeypatch, case):
-    monkeypatch.setattr(cuda_conv, "_paces", PACES)
-    x, w, attrs = FORWARD[case]
-    rng = np.random.default_rng(14)
-    check("conv2d", [given(rng, shape, "bf16") for shape in (x, w, w[:1])], attrs, "bf16")
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f16"])
@@ -132,6 +114,32 @@ def test_back_to_filters(gy, x, kernel):
     rng = np.random.default_rng(5)
     arrays = [given(rng, shape, "f32") for shape in (gy, x)]
     check("conv2d_weight_grad", arrays, {"kernel": kernel, "padding": [1, 1]}, "f32")
+
+
+ALONE = {  # op, shapes, attributes: each channel by itself
+    "a long line": ("conv1d", [(2, 3, 1100), (3, 1, 3), (3,)], {"padding": [8], "dilation": [8]}),
+    "a line, images": (
+        "conv1d_input_grad", [(2, 3, 40), (3, 1, 3)],
+        {"size": [40], "padding": [16], "dilation": [16]},
+    ),
+    "a line, filters": (
+        "conv1d_weight_grad", [(2, 3, 70), (2, 3, 70)],
+        {"kernel": [3], "padding": [8], "dilation": [8]},
+    ),
+    "filters": (
+        "conv2d_weight_grad", [(2, 4, 5, 6), (2, 4, 9, 12)],
+        {"kernel": [3, 3], "stride": [2, 2], "padding": [1, 1]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", ALONE)
+def test_channels_by_themselves(case, dtype):
+    op, shapes, attrs = ALONE[case]
+    rng = np.random.default_rng(15)
+    arrays = [given(rng, shape, dtype) for shape in shapes]
+    check(op, arrays, {**attrs, "groups": shapes[0][1]}, dtype)
 
 
 FILTERS_OF_HALVES = {  # shapes of gy and x, attributes

@@ -5,6 +5,7 @@ The kernels that do it are those for halves of a GPU; here the simulator runs th
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import opstep
@@ -58,6 +59,26 @@ def test_a_block_of_a_residual_network_is_one_kernel():
     kernels = [launch.kernel.function.__name__ for launch in launches]
     assert kernels == ["channels_last", "arrange_filters", "convolve"]
     assert "fused(conv2d, batch_norm, add, relu)" in format_plan(plan)
+
+
+SQUEEZED = """
+graph main(x: bf16[3, 24, 1, 1], w: bf16[40, 24, 1, 1], b: bf16[40]) -> bf16[3, 40, 1, 1] {
+  c = conv2d(x, w, b)
+  y = sigmoid(c)
+  return y
+}
+"""
+
+
+def test_filters_of_whole_images_are_a_product():
+    program, rng = opstep.loads(SQUEEZED), np.random.default_rng(0)
+    plan = joined_plan(program)
+    assert names(plan) == [["conv2d", "sigmoid"]]
+    inputs = program.graphs["main"].inputs
+    arrays = {
+        b.name.text: rng.standard_normal(b.type.shape).astype(b.type.dtype.numpy) for b in inputs
+    }
+    check_joined(program, arrays)
 
 
 WIDE = BLOCK.replace("24", "64")  # x and r have one shape
