@@ -187,6 +187,8 @@ def as_array(what: str, value: Any, dtype: DType) -> np.ndarray:
 
 
 def _read(what: str, value: Any) -> np.ndarray:
+    if type(value) is np.ndarray:
+        return value
     value = without_gradient(value)
     try:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):

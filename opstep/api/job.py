@@ -1,20 +1,20 @@
-"""One run under way: what comes of its steps."""
+"""One run under way: what comes of its steps, and what it gives back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from opstep.api.devices import check_computes, kind_of
-from opstep.api.results import Result
 from opstep.runtime.interrupts import NEVER, ONCE, Held
 from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.effects import effects_of
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.graph import Graph, Return
+from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.plan.internal import ELSEWHERE, STATUS
 from opstep.runtime.recording import Outputs
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
     from opstep.runtime.device.protocols import Device, Recorder
     from opstep.runtime.interpreter import Context
-    from opstep.runtime.plan.plan import Policy
+    from opstep.runtime.plan.plan import Plan, Policy
+    from opstep.runtime.uninitialised import Unwritten
 
 
 def recorder_of(
@@ -49,6 +50,8 @@ def is_shared(program: Program, graph: Graph, device: Device) -> bool:
     """Whether ranks agree, in each run of a graph, that no assert of any failed. On a GPU the host
     would have to wait for that, so it is not asked where there is none.
     """
+    if program.mesh.ranks == 1:
+        return False
     found = effects_of([graph.name.text], program.verified)
     updates = found.updates and device.in_host_memory
     return found.collectives and bool(updates or found.asserts)
@@ -92,7 +95,7 @@ class Job:
         """Before what a step updates is kept, once it is computed: ranks that have parts in it keep
         it only if no assert of any failed. What others are told is not taken back by a Ctrl-C.
         """
-        from opstep.runtime.device.fence import Fence
+        from opstep.runtime.driving import Fence
 
         if not self.shared:
             return
@@ -141,3 +144,58 @@ class Job:
         arrays = [array.copy() for array in self.outputs()]
         unwritten = self.check.found if self.check else []
         return Result(self.names, arrays, self.binding.plan, self.seconds, unwritten)
+
+
+class Result(Mapping):
+    """The outputs of a run: by position in `outputs`, and as a mapping by the names returned."""
+
+    def __init__(self, names, outputs, plan: Plan, seconds: float, unwritten: list[Unwritten]):
+        self.names: list[str] = names
+        self.outputs: list[np.ndarray] = outputs
+        self.plan = plan
+        self.seconds = seconds  # of all steps, inputs in place, outputs not yet copied
+        self.unwritten = unwritten  # elements that an op never wrote (debug runs look for them)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.outputs[self.names.index(name)] if name in self.names else self._missing(name)
+
+    def _missing(self, name: str):
+        raise KeyError(f"no output {name}; there are: {', '.join(self.names)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{n}: {TensorType(dtype_of(a.dtype), a.shape)}"
+            for n, a in zip(self.names, self.outputs, strict=True)
+        )
+        return f"<Result {', '.join(shown)}>"
+
+
+class Odd(NamedTuple):
+    """A result with NaNs or infinities."""
+
+    name: str
+    size: int
+    nan: int
+    infinite: int
+
+    @property
+    def text(self) -> str:
+        """``loss has 1 NaN of 1 elements``"""
+        counts = {"NaN": self.nan, "infinite": self.infinite}
+        told = " and ".join(f"{n:,} {kind}" for kind, n in counts.items() if n)
+        return f"{self.name} has {told} of {self.size:,} elements"
+
+
+def odd_results(results: Mapping[str, np.ndarray]) -> list[Odd]:
+    """Those with NaNs or infinities."""
+    floats = {n: a for n, a in results.items() if a.dtype.kind not in "iub"}
+    found = [
+        Odd(n, a.size, int(np.isnan(a).sum()), int(np.isinf(a).sum())) for n, a in floats.items()
+    ]
+    return [odd for odd in found if odd.nan or odd.infinite]

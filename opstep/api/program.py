@@ -16,10 +16,8 @@ from opstep.api.devices import (
     fusing_for,
     kind_of,
 )
-from opstep.api.files import Files, check_fallback, importer_of, parsed, save
-from opstep.api.job import Job, recorder_of
-from opstep.api.meshes import mesh_for, verified_on
-from opstep.api.results import Result
+from opstep.api.files import Files, check_fallback, importer_of, mesh_for, parsed, save, verified_on
+from opstep.api.job import Job, Result, recorder_of
 from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
 from opstep.api.view import GraphView
@@ -58,7 +56,7 @@ def load(
     `ranks`: of how many processes this is one; alone, every axis of the mesh has one rank. `mesh`:
     extents in place of those that the text declares (``{}``: none, it is as declared).
     """
-    from opstep.runtime.ir.parser import read_source
+    from opstep.runtime.ir.reading import read_source
 
     check_fallback(fallback)
     importer = importer_of(path)
@@ -458,7 +456,7 @@ class Program:
 
     def _ready(self, plan: Plan, device: str) -> None:
         """A run of this plan is at hand: its named tensors have their values there."""
-        if kind_of(device).computes:
+        if self.verified.tensors and kind_of(device).computes:
             self.params.bring(plan, device)
 
     def on(self, device: str, setup: Setup = PLAIN) -> Device:

@@ -54,7 +54,7 @@ def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
 def read(path: str) -> str:
     """The text of a file, or of standard input where `path` is ``-``."""
     from opstep.api.files import check_not_python
-    from opstep.runtime.ir.parser import read_source
+    from opstep.runtime.ir.reading import read_source
 
     if path == "-":
         return sys.stdin.read()

@@ -145,7 +145,7 @@ def show_repeats(program: Program, plan: Plan) -> None:
 
 def check_saved(file: str, as_json: bool) -> int:
     """The verdict on the text of plans, as this command wrote it or somebody changed it."""
-    from opstep.runtime.ir.parser import read_source
+    from opstep.runtime.ir.reading import read_source
     from opstep.runtime.plan.hazards import check
     from opstep.runtime.plan.text import parse_plan
 

@@ -36,8 +36,8 @@ from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
     from opstep.api.debugging import Debugger
+    from opstep.api.job import Result
     from opstep.api.program import Program
-    from opstep.api.results import Result
     from opstep.api.settings import RunSettings
     from opstep.dap.requests.lifecycle import AttachArguments
     from opstep.dap.session import Session
@@ -193,7 +193,7 @@ class Attached:
 
 def result_of(debugger: Debugger, seconds: float) -> Result:
     """What `Program.run` returns."""
-    from opstep.api.results import Result
+    from opstep.api.job import Result
 
     if isinstance(debugger.outputs, Result):
         return debugger.outputs

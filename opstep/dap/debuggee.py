@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.results import odd_results
+from opstep.api.job import odd_results
 from opstep.dap.client_breakpoints import ClientBreakpoints
 from opstep.dap.registry import State
 from opstep.runtime.ir.diagnostics import OpstepError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opstep.api.devices import canonical, kind_of
 from opstep.api.program import Program
 from opstep.distributed.place import Place
-from opstep.runtime.ir.effects import is_shared, reached_graphs
+from opstep.runtime.ir.effects import reached_graphs
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.wording import Argument, Wording
@@ -47,7 +47,7 @@ def meet(program: Program, graph: str, device: str) -> None:
     groups: dict[Group, None] = {}
     for name in reached_graphs([graph], program.verified):
         for application in program.verified.graphs[name].applications:
-            if application is not None and is_shared(application.op, application.attrs):
+            if application and application.op and application.op.is_shared(application.attrs):
                 groups[application.attrs["over"]] = None
     program.on(device).enter()
     for group in groups:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep.api.job import Result
 from opstep.api.program import Program
-from opstep.api.results import Result
 from opstep.api.settings import RunSettings
 from opstep.hunting.report import Hunt, headline
 from opstep.hunting.search import Hunter, SavedState

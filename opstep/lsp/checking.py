@@ -14,14 +14,11 @@ from weakref import WeakKeyDictionary
 
 from opstep.lsp.item import Item, Summary
 from opstep.lsp.unused import unused_in_graph, unused_tensors, used_names
-from opstep.runtime.ir.callgraph import check_calls
 from opstep.runtime.ir.collector import collector_paused
-from opstep.runtime.ir.diagnostics import Diagnostic, in_order
+from opstep.runtime.ir.diagnostics import Diagnostic, Reporter, TooMany, in_order
 from opstep.runtime.ir.graph import Graph
-from opstep.runtime.ir.parser import too_many
-from opstep.runtime.ir.reading import MOST_ERRORS
-from opstep.runtime.ir.reporting import Reporter, TooMany
-from opstep.runtime.ir.verify import check_names, errors_in_read
+from opstep.runtime.ir.parser import MOST_ERRORS, too_many
+from opstep.runtime.ir.verify import check_calls, check_names, errors_in_read
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File

@@ -17,11 +17,11 @@ from opstep.lsp.lines import Lines
 from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.declarations import check_declaration
+from opstep.runtime.ir.diagnostics import Reporter
 from opstep.runtime.ir.graph import Declaration, Graph, MeshDeclaration, Source, Span
 from opstep.runtime.ir.lexer import Piece, cut
 from opstep.runtime.ir.mesh import Mesh
 from opstep.runtime.ir.op import OPS
-from opstep.runtime.ir.reporting import Reporter
 from opstep.runtime.ir.shards import on_mesh
 from opstep.runtime.ir.verified import Application
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from lsprotocol import types
 
 from opstep.runtime.ir.body import BodyChecker
-from opstep.runtime.ir.callgraph import callees_of
 from opstep.runtime.ir.collector import collector_paused
-from opstep.runtime.ir.diagnostics import Diagnostic
+from opstep.runtime.ir.diagnostics import Diagnostic, Reporter, TooMany
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
     Declaration,
@@ -22,7 +21,7 @@ from opstep.runtime.ir.graph import (
     Span,
 )
 from opstep.runtime.ir.lexer import Piece
-from opstep.runtime.ir.reading import (
+from opstep.runtime.ir.parser import (
     Closing,
     Head,
     Reader,
@@ -31,8 +30,8 @@ from opstep.runtime.ir.reading import (
     graph_of,
     tidy,
 )
-from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.verified import Application, VerifiedGraph
+from opstep.runtime.ir.verify import callees_of
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File

@@ -18,7 +18,7 @@ from pygls import uris
 from opstep.lsp.file import File
 from opstep.lsp.item import Item
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.parser import read_source
+from opstep.runtime.ir.reading import read_source
 
 _MOST_KEPT = 256  # files from disk that are kept parsed
 

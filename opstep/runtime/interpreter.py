@@ -14,11 +14,11 @@ from typing import Any
 
 from opstep.runtime.calls import check_depth, copies_of_outputs, first_call, next_call
 from opstep.runtime.device.binding import Binding
-from opstep.runtime.device.fence import Fence
 from opstep.runtime.device.flagging import Flags
 from opstep.runtime.device.listening import Execution, Listener
 from opstep.runtime.device.protocols import Device, Event, Own, Recorder, Stream
 from opstep.runtime.device.store import Address, Before, Store
+from opstep.runtime.driving import Fence
 from opstep.runtime.interrupts import Held
 from opstep.runtime.ir.control import BODY, TEST, GraphCall
 from opstep.runtime.ir.errors import DeviceError

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from opstep.runtime.ir import parser
+from opstep.runtime.ir import reading
 
 GOOD = """\
 # A comment that stays.
@@ -43,7 +43,7 @@ def test_a_file_without_a_graph_is_pointed_out(cli, write, text):
 
 @pytest.mark.parametrize("words", [["check"], ["fmt", "--check"], ["run", "-i", "random"]])
 def test_a_pipe_without_a_writer(cli, tmp_path, monkeypatch, words):
-    monkeypatch.setattr(parser, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(reading, "_PATIENCE_S", 0.1)
     os.mkfifo(tmp_path / "pipe")
     outcome = cli(*words, "pipe")
     assert outcome.code == 2
@@ -52,7 +52,7 @@ def test_a_pipe_without_a_writer(cli, tmp_path, monkeypatch, words):
 
 def test_a_pipe_with_a_writer(cli, tmp_path, monkeypatch):
     """By its name, and as a shell hands over what a command writes."""
-    monkeypatch.setattr(parser, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(reading, "_PATIENCE_S", 60.0)
     os.mkfifo(tmp_path / "pipe")
     Thread(target=(tmp_path / "pipe").write_text, args=(GOOD,)).start()
     assert cli("check", "pipe").out == "no errors in 1 file\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.results import odd_results
+from opstep.api.job import odd_results
 from opstep.cli.common import in_switches, watch_compiler
 from opstep.cli.debug import showing
 from opstep.cli.debug.points import KINDS, BreakpointTable, Entry

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from opstep.lsp.item import Item
 from opstep.lsp.unused import used_names
 from opstep.runtime.ir.body import BodyChecker
-from opstep.runtime.ir.diagnostics import Diagnostic
+from opstep.runtime.ir.diagnostics import Diagnostic, Reporter
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Literal, Name, Span, Statement
 from opstep.runtime.ir.lexer import bare_name, identifier
-from opstep.runtime.ir.reporting import Reporter
 from opstep.runtime.ir.types import TensorType
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 from opstep.runtime.device.protocols import Device, Event, Memory
 from opstep.runtime.ir.control import BODY, TEST, GraphCall
-from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.graph import Return, Statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Call, Plan, Policy, Record, Run, Step, Wait
@@ -96,7 +95,7 @@ class Producer:
     @property
     def is_shared(self) -> bool:
         """Whether other ranks have a part in it."""
-        return self.op.traits.collective and is_shared(self.op, self.step.attrs)
+        return self.op.is_shared(self.step.attrs)
 
     @property
     def sources(self) -> tuple[Node | None, ...]:

@@ -23,7 +23,6 @@ from opstep.runtime.device.routine import BoundCall
 from opstep.runtime.device.searching import Searching
 from opstep.runtime.device.store import Address, Store
 from opstep.runtime.device.updates import Updates
-from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.internal import assert_
@@ -137,7 +136,7 @@ class Binding:
         for call in bound if step.op.traits.foreign or step.is_joined else ():
             if isinstance(call, BoundCall):  # and no kernel of ours
                 call.located = partial(error_in, self.plan, step)
-                if is_shared(step.op, step.attrs):
+                if step.op.is_shared(step.attrs):
                     call.entered = partial(stand, self.plan, step)
         return bound
 
@@ -307,7 +306,7 @@ class _Coder:
         """Ends a segment: later work is issued when all earlier work is done, unless that is a
         single piece of work, which cannot be given up once it has begun. Ranks agree in between.
         """
-        shared = any(is_shared(s.op, s.attrs) for s in self.plan.steps)
+        shared = any(s.op.is_shared(s.attrs) for s in self.plan.steps)
         if not (self.done or self.code or len(self.pending) > 1 or shared):
             self.parted = False
             return

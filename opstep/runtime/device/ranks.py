@@ -18,7 +18,6 @@ import numpy as np
 
 from opstep.runtime.device.errors import error_in
 from opstep.runtime.device.routine import Enqueue, PreparedCall
-from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.mesh import Group
 from opstep.runtime.ir.places import place_of
@@ -222,7 +221,7 @@ def may_agree(plan: Plan) -> bool:
     """
     return (
         rank_here() is not None
-        and any(s.op.traits.host or is_shared(s.op, s.attrs) for s in plan.steps)
+        and any(s.op.traits.host or s.op.is_shared(s.attrs) for s in plan.steps)
         and any(s.op.traits.host or s.op is assert_ for s in plan.steps)
     )
 

@@ -19,7 +19,6 @@ from opstep.runtime.device.errors import error_of_op
 from opstep.runtime.device.listening import Execution, Listener
 from opstep.runtime.device.protocols import Own, Stream
 from opstep.runtime.device.store import Address
-from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.plan import Plan, Step
@@ -97,7 +96,7 @@ class Searching:
             and binding.device.captures
             and len(seekers) == len(binding.listeners)
             and not (binding.tape or binding.flags or plan.foreign)
-            and not any(is_shared(s.op, s.attrs) for s in plan.steps)
+            and not any(s.op.is_shared(s.attrs) for s in plan.steps)
         )
 
     @classmethod
@@ -209,7 +208,7 @@ def is_searched(plan: Plan, step: Step) -> bool:
     Not where a result has the memory of an operand, so that a second run would read the result, nor
     where it is a named tensor.
     """
-    if not step.launches or is_shared(step.op, step.attrs):
+    if not step.launches or step.op.is_shared(step.attrs):
         return False
     read = {plan.values[v].buffer for v in step.operands if v is not None}
     buffers = [plan.values[v].buffer for v in step.results]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opstep.runtime.ir.calls import literal_fault, resolve_call, symbols_of
+from opstep.runtime.ir.calls import literal_fault, mismatch_span, resolve_call, symbols_of
 from opstep.runtime.ir.control import Control
-from opstep.runtime.ir.diagnostics import Note, Suggestion, did_you_mean, names_listed
+from opstep.runtime.ir.diagnostics import Note, Reporter, Suggestion, did_you_mean, names_listed
 from opstep.runtime.ir.dims import Dim, Expr
 from opstep.runtime.ir.foreign import attribute, foreign_op, ops_by_foreign_name, resolve_foreign
 from opstep.runtime.ir.graph import Apply, Attr, Graph, Literal, Source
 from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, resolve
-from opstep.runtime.ir.reporting import Reporter, mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.values import MOST_DIMS
 from opstep.runtime.ir.verified import Application

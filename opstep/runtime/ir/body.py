@@ -7,7 +7,7 @@ from typing import Any
 
 from opstep.runtime.ir.applying import Applier, attrs_key
 from opstep.runtime.ir.calls import amount, bound_symbols, literal_fault, symbols_of
-from opstep.runtime.ir.diagnostics import Note
+from opstep.runtime.ir.diagnostics import Note, Reporter
 from opstep.runtime.ir.graph import (
     Apply,
     Assert,
@@ -24,7 +24,6 @@ from opstep.runtime.ir.graph import (
 )
 from opstep.runtime.ir.lexer import quote_name
 from opstep.runtime.ir.mesh import Mesh
-from opstep.runtime.ir.reporting import Reporter
 from opstep.runtime.ir.shards import can_be_shared
 from opstep.runtime.ir.types import TensorType, boolean
 from opstep.runtime.ir.verified import Application, VerifiedGraph

@@ -8,7 +8,7 @@ from typing import Any
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Graph, Source
+from opstep.runtime.ir.graph import Apply, Graph, Source, Span
 from opstep.runtime.ir.op import Mismatch, Resolved
 from opstep.runtime.ir.types import DType, GenericDType, TensorType, TypeVariable, default_type, i32
 
@@ -228,6 +228,16 @@ def resolve_call(
     symbols, operands = unify(graph, types, what, first)
     results = tuple(substitute(t, symbols) for t in graph.results)
     return Resolved(operands, results), symbols
+
+
+def mismatch_span(s: Apply, m: Mismatch) -> Span:
+    """The place in a statement that a Mismatch is about."""
+    if isinstance(m.at, int) and m.at < len(s.operands):
+        return s.operands[m.at].span
+    for a in s.attrs:
+        if a.name.text == m.at:
+            return a.span
+    return s.callee.span
 
 
 # --- at the start of a run ------------------------------------------------------------------------

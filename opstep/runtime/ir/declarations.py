@@ -6,9 +6,9 @@ from typing import Any
 
 from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.calls import literal_fault
+from opstep.runtime.ir.diagnostics import Reporter
 from opstep.runtime.ir.graph import Declaration, Name, Source
 from opstep.runtime.ir.op import Mismatch, Op, complete, resolve
-from opstep.runtime.ir.reporting import Reporter
 from opstep.runtime.ir.shards import Unsharded, shard_of
 from opstep.runtime.ir.types import boolean
 from opstep.runtime.ir.verified import Application

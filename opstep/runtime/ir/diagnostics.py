@@ -17,6 +17,8 @@ from opstep.runtime.ir.wording import Words, in_python, worded
 _WINDOW = 100  # columns of a source line that a message shows
 _LEAD = 40  # of these, how many stand before the span in a line that is longer
 _MOST_IN_TEXT = 50  # messages in the text of an exception; `diagnostics` has all
+_MOST_ERRORS = 1_000  # of one check
+_MOST_SUGGESTIONS = 100  # looking for near names is slow
 _MOST_CANDIDATES = 2_000  # difflib is quadratic: among more names no nearest one is looked for
 
 _RED, _CYAN, _BOLD, _RESET = "\x1b[31m", "\x1b[36m", "\x1b[1m", "\x1b[0m"
@@ -89,6 +91,41 @@ class OpstepError(Exception):
         text = render_all(self.diagnostics[:_MOST_IN_TEXT], words=words)
         more = len(self.diagnostics) - _MOST_IN_TEXT
         return f"{text}\n\n… and {more} more" if more > 0 else text
+
+
+class TooMany(Exception):
+    """Too many errors to be worth reading."""
+
+
+class Reporter:
+    """Collects the messages of a check; near names are looked for only so often."""
+
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self._suggestions = _MOST_SUGGESTIONS
+
+    def error(
+        self,
+        source: Source | None,
+        span: Span,
+        message: str,
+        hint: str = "",
+        notes: tuple[Note, ...] = (),
+        code: str = "",
+    ) -> None:
+        """Adds an error; raises TooMany when there are enough."""
+        self.diagnostics.append(Diagnostic("error", message, span, source, hint, notes, code))
+        if len(self.diagnostics) >= _MOST_ERRORS:
+            message = f"there are more than {_MOST_ERRORS} errors; the rest is not checked"
+            self.diagnostics.append(Diagnostic("note", message, span, source))
+            raise TooMany
+
+    def near(self, name: str, candidates: Iterable[str]) -> str:
+        """A hint with the names nearest to `name`, or ""."""
+        if self._suggestions <= 0:
+            return ""
+        self._suggestions -= 1
+        return did_you_mean(name, candidates)
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.graph import Assert, Update, names_read
-from opstep.runtime.ir.op import Op, Ref
+from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.verified import Application, Verified
-
-
-def is_shared(op: type[Op] | None, attrs: Mapping[str, Any]) -> bool:
-    """Whether other ranks have a part in an op: it is done once, in its order."""
-    return op is not None and op.traits.collective and attrs["over"].size > 1
 
 
 class Effects(NamedTuple):
@@ -66,7 +61,7 @@ def effects_of(names: Sequence[str], verified: Verified) -> Effects:
     own = verified.module.graphs
     for name in reached_graphs(names, verified):
         found = verified.graphs[name]
-        collectives |= any(a is not None and is_shared(a.op, a.attrs) for a in found.applications)
+        collectives |= any(a and a.op and a.op.is_shared(a.attrs) for a in found.applications)
         for statement in found.graph.body:
             if name in own:  # those of the library see no named tensors
                 touches.update(n for n in names_read(statement) if n in verified.tensors)

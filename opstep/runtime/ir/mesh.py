@@ -101,4 +101,5 @@ class Group:
         return number
 
 
-ALONE = Group(Mesh(), (WORLD,))
+ONE_RANK = Mesh()
+ALONE = Group(ONE_RANK, (WORLD,))

@@ -22,7 +22,7 @@ makes a group of. ``= none`` makes an attribute optional.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from opstep.runtime.ir.dims import Dim, Expr, symbol
@@ -178,6 +178,11 @@ class Op(Signed):
         """Whether a result may have NaNs or infinities though all operands are finite."""
         moved = cls.traits.moves or cls.traits.reinterprets
         return not moved and cls.faults is not NO_FAULTS
+
+    @classmethod
+    def is_shared(cls, attrs: Mapping[str, Any]) -> bool:
+        """Whether other ranks have a part in it: it is done once, in its order."""
+        return cls.traits.collective and attrs["over"].size > 1
 
     @classmethod
     def computed(cls, dtype: DType) -> DType:

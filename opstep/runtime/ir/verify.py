@@ -8,6 +8,7 @@ follows from that is reported.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,12 +16,11 @@ from typing import Any
 
 from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.body import BodyChecker
-from opstep.runtime.ir.callgraph import check_calls
 from opstep.runtime.ir.calls import bind_symbols
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.declarations import check_declaration
-from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, in_order
+from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, Reporter, TooMany, in_order
 from opstep.runtime.ir.graph import (
     Apply,
     Declaration,
@@ -34,15 +34,15 @@ from opstep.runtime.ir.graph import (
     Statement,
 )
 from opstep.runtime.ir.lexer import Piece, cut
-from opstep.runtime.ir.mesh import Mesh
+from opstep.runtime.ir.mesh import ONE_RANK, Mesh
 from opstep.runtime.ir.op import OPS, Op, Ref
-from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.shards import on_mesh
 from opstep.runtime.ir.verified import Verified, VerifiedGraph
 
 __all__ = ["bind_symbols", "verify", "verify_with_diagnostics"]
 
 _WORD = re.compile(r"[^\W\d]\w*")
+MOST_STEPS = 20_000_000  # ops of a graph with its calls inlined
 
 
 def verify(
@@ -67,7 +67,7 @@ def verify_with_diagnostics(
     mesh: Mesh | None = None,
 ) -> tuple[Verified, list[Diagnostic]]:  # fmt: skip
     """What is known about a module that may be wrong, and its errors."""
-    verifier = _Verifier(module, ops, library, mesh or module.mesh or Mesh())
+    verifier = _Verifier(module, ops, library, mesh or module.mesh or ONE_RANK)
     with collector_paused(), suppress(TooMany):
         verifier.run()
     return verifier.verified, list(in_order(verifier.reporter.diagnostics))
@@ -140,7 +140,9 @@ class _Verifier:
     ):
         self.module = module
         self.reporter = Reporter()
-        tensors, shards = on_mesh(module.tensors.items(), mesh)
+        tensors, shards = module.tensors, {}
+        if mesh.ranks > 1:
+            tensors, shards = on_mesh(tensors.items(), mesh)
         self.verified = Verified(module, tensors, {}, {}, mesh, shards)
         graphs: dict[str, Graph] = {}
         sources: dict[str, Source | None] = {}
@@ -242,3 +244,88 @@ def check_names(
         if is_graph and name.text in ops:
             message = f"{name.text} is the name of an op"
             reporter.error(source, name.span, message, "rename the graph")
+
+
+# --- calls without end, and calls that multiply ---------------------------------------------------
+
+
+def check_calls(
+    graphs: Mapping[str, VerifiedGraph],
+    reporter: Reporter,
+    callees: Mapping[str, Mapping[str, int]] | None = None,
+) -> None:
+    """Reports recursion that nothing can stop, and sets the `steps` of each graph.
+
+    Calls through while, cond and switch do not count: they happen only if a value says so.
+    `callees`: what each graph applies, ops among it, and how often, where that is known already.
+    """
+    if callees is None:
+        callees = {name: callees_of(v.graph) for name, v in graphs.items()}
+    calls = {name: [c for c in callees[name] if c in graphs] for name in graphs}
+    for name in _callees_first(calls, graphs, reporter):
+        applied = callees[name]
+        total = sum(applied.values())
+        total += sum(applied[c] * (graphs[c].steps - 1) for c in calls[name])
+        graphs[name].steps = min(total, MOST_STEPS + 1)
+        if total > MOST_STEPS and all(graphs[c].steps <= MOST_STEPS for c in calls[name]):
+            reporter.error(
+                graphs[name].source,
+                graphs[name].graph.name.span,
+                f"graph {name} comes to more than {MOST_STEPS:,} ops when its calls are inlined",
+            )
+
+
+def callees_of(graph: Graph) -> dict[str, int]:
+    """What a graph applies, ops among it, and how often; in the order of the first time."""
+    return Counter(s.callee.text for s in graph.body if isinstance(s, Apply))
+
+
+def _call(graph: Graph, callee: str) -> Apply:
+    """The first call of another graph."""
+    return next(s for s in graph.body if isinstance(s, Apply) and s.callee.text == callee)
+
+
+def _callees_first(
+    calls: Mapping[str, list[str]], graphs: Mapping[str, VerifiedGraph], reporter: Reporter
+) -> list[str]:
+    """All graphs, each behind those it calls. Reports each cycle; chains may be of any length."""
+    order: list[str] = []
+    done: set[str] = set()
+    for root in calls:
+        if root in done:
+            continue
+        path = {root: None}  # the calls that led here, in order
+        todo = [(root, iter(calls[root]))]
+        while todo:
+            name, rest = todo[-1]
+            callee = next(rest, None)
+            if callee is None:
+                todo.pop()
+                del path[name]
+                done.add(name)
+                order.append(name)
+            elif callee in path:
+                names = list(path)
+                _report_cycle(names[names.index(callee) :], graphs, reporter)
+            elif callee not in done:
+                path[callee] = None
+                todo.append((callee, iter(calls[callee])))
+    return order
+
+
+def _report_cycle(
+    cycle: list[str], graphs: Mapping[str, VerifiedGraph], reporter: Reporter
+) -> None:
+    following = [*cycle[1:], cycle[0]]
+    steps = [(a, b, _call(graphs[a].graph, b)) for a, b in zip(cycle, following, strict=True)]
+    *others, (last, first, call) = steps
+    notes = tuple(
+        Note(f"{a} calls {b} here", s.callee.span, graphs[a].source) for a, b, s in others[:8]
+    )
+    reporter.error(
+        graphs[last].source,
+        call.callee.span,
+        f"calling {first} never ends: {' -> '.join([*cycle, first])}",
+        "only a call through cond, switch or while can come to an end",
+        notes,
+    )

@@ -25,7 +25,6 @@ from opstep.runtime.debugger.rerun import (
     odd_elements,
     replaced,
 )
-from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.plan.plan import Step
 
 ITSELF, CAUSED = (
@@ -59,7 +58,7 @@ class Sources:
         if step.op.traits.reinterprets:
             assert operands[0] is not None
             return {0: wanted.reshape(operands[0].shape)}
-        if step.op.traits.moves and not is_shared(step.op, step.attrs):
+        if step.op.traits.moves and not step.op.is_shared(step.attrs):
             found = moved(step, operands, k, wanted)
             if found is not None:
                 return found

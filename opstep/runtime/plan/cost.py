@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType
 
@@ -44,7 +43,7 @@ def estimate(
         return CALL_NS
     operands, results = tuple(operands), tuple(results)
     moved = [*operands, *results]
-    if is_shared(op, attrs):
+    if op.is_shared(attrs):
         sent: Any = sum(t.nbytes for t in moved if t is not None)
         return TALK_NS + sent // TALK_BYTES_PER_NS
     if op.traits.picks:

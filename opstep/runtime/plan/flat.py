@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.graph import Declaration, Graph, Source, Statement
-from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.cost import estimate
 from opstep.runtime.plan.internal import STATUS, assert_, snapshot, update
 from opstep.runtime.plan.plan import Frame, Step
-from opstep.runtime.plan.resolve import nbytes
 
 _STATUS = ""  # where a tensor's name is wanted: the run's status
 
@@ -52,7 +51,7 @@ class Flat:
     @property
     def talks(self) -> frozenset[int]:
         """The steps that other ranks take part in."""
-        return frozenset(k for k, s in enumerate(self.steps) if is_shared(s.op, s.attrs))
+        return frozenset(k for k, s in enumerate(self.steps) if s.op.is_shared(s.attrs))
 
     def stored(self, step: Step) -> tuple[TensorType | None, ...]:
         """Types of a step's operands as they are in memory (None: absent), then of its results."""
@@ -125,6 +124,33 @@ class Flat:
         self.frames.append(Frame(parent, graph, call, types, source, step))
         self.scopes.append({})
         return len(self.frames) - 1
+
+
+class Schedule(NamedTuple):
+    """The stream of each step, the order of issue, and estimated times in ns."""
+
+    streams: int
+    stream: list[int]
+    order: Sequence[int]
+    start: Sequence[int]
+    end: Sequence[int]
+
+
+def in_one_stream(count: int) -> Schedule:
+    """Program order; time is the number of the step."""
+    return Schedule(min(count, 1), [0] * count, range(count), range(count), range(1, count + 1))
+
+
+def nbytes(t: TensorType) -> int:
+    """Bytes of a concrete type."""
+    size = t.nbytes
+    if not isinstance(size, int):
+        raise Mismatch(f"{t} has no size before its symbols are bound")
+    if any(d < 0 for d in t.shape):  # pyright: ignore[reportOperatorIssue] - numbers, as size is
+        raise Mismatch(f"the result would be {t}, and no dim can be negative")
+    if not t.fits:
+        raise Mismatch(f"a tensor of type {t} does not fit into any memory")
+    return size
 
 
 def has_place(op: type[Op]) -> bool:
@@ -224,8 +250,8 @@ class Versions:
         flat.steps, flat.costs = steps, costs
 
 
-def gather_commits(flat: Flat) -> None:
-    """Moves the updates at the end, whose results no step reads, after the snapshots there: then
+def gather_commits(flat: Flat) -> Flat:
+    """The same with the updates at the end, whose results no step reads, after the snapshots there:
     only updates follow the first of them, and a run can be given up until that one begins.
     """
     steps, homes, begin = flat.steps, flat.homes, len(flat.steps)
@@ -244,7 +270,6 @@ def gather_commits(flat: Flat) -> None:
             staying.append(i)
             used |= {target, *operands}
             written.add(target)
-    flat.commits = len(moving)
-    order = [*reversed(staying), *reversed(moving)]
-    steps[begin:] = [steps[i] for i in order]
-    flat.costs[begin:] = [flat.costs[i] for i in order]
+    if not moving:
+        return flat
+    return flat.ordered([*range(begin), *reversed(staying), *reversed(moving)], len(moving))

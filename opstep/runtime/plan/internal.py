@@ -6,6 +6,7 @@ must not import.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -136,12 +137,12 @@ class AssertSite(NamedTuple):
     source: Source | None
 
 
+@dataclass(slots=True)
 class Asserts:
     """The codes of all asserts that plans of one program may write into a run's status."""
 
-    def __init__(self) -> None:
-        self.sites: list[AssertSite] = []
-        self._codes: dict[int, int] = {}  # id of a statement (kept alive by its site) -> code
+    sites: list[AssertSite] = field(default_factory=list)
+    _codes: dict[int, int] = field(default_factory=dict)  # id of a statement of a site -> code
 
     def code(self, statement: Assert, graph: str, source: Source | None) -> int:
         """The code of an assert, from 1; always the same for the same statement."""

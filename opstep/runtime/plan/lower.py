@@ -6,13 +6,15 @@ Most of it happens in `_Lowering.apply`, once for each statement of each call: t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
-from opstep.runtime.ir.calls import bind_symbols, substitute, types_of, unify
+from opstep.runtime.ir.calls import bind_symbols, mismatch_span, substitute, types_of, unify
 from opstep.runtime.ir.collector import collector_paused
+from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import Note, OpstepError
+from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.effects import called_graphs, effects_of
 from opstep.runtime.ir.graph import (
     Apply,
@@ -24,17 +26,28 @@ from opstep.runtime.ir.graph import (
     Statement,
     Update,
 )
-from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.reporting import mismatch_span
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.op import Mismatch, Op, Resolved, resolve
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
 from opstep.runtime.ir.verify import verify
 from opstep.runtime.plan.cost import CALL_NS, estimate
-from opstep.runtime.plan.flat import Flat, Versions, gather_commits
+from opstep.runtime.plan.flat import Flat, Versions, gather_commits, nbytes
 from opstep.runtime.plan.internal import Asserts, assert_, update
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.plan.resolve import Rule, nbytes, new_rule
 from opstep.runtime.transforms.composite import Composite, definition
+
+
+class Rule(NamedTuple):
+    """An op on concrete types: what all steps of one `Application` and one binding share."""
+
+    op: type[Op]
+    operands: tuple[TensorType | None, ...]  # after promotion
+    results: tuple[tuple[TensorType, int], ...]  # with their bytes
+    attrs: dict[str, Any]
+    cost: int
+    absent: int  # optional operands that are not given
+    is_shared: bool  # with other ranks
+    kind: str  # "kernel", "view" (a reinterpretation) or "control"
 
 
 def lower(
@@ -119,8 +132,7 @@ class _Lowering:
         while self.stack:
             self._advance(self.stack[-1])
         self.versions.insert_copies()
-        gather_commits(flat)
-        return flat
+        return gather_commits(flat)
 
     def _activate(
         self, graph: VerifiedGraph, call: Apply | None, symbols, inputs, step: Step | None = None
@@ -225,9 +237,8 @@ class _Lowering:
         return rule
 
     def _new_rule(self, at: _Activation, call: Apply, application: Application) -> Rule:
-        graphs = self.verified.graphs
         types = [self._type_of(at, o) for o in call.operands]
-        rule = new_rule(application, types, at.symbols, lambda name: graphs[name].graph)
+        rule = _rule_of(application, types, at.symbols, self.verified)
         # a rule may see more in numbers than in symbols: 0:3 of N elements are two where N is 2
         for declared, (t, _) in zip(application.resolved.results, rule.results, strict=True):
             promised = substitute(declared, at.symbols)
@@ -347,6 +358,59 @@ class _Lowering:
         return OpstepError(
             error.message, span=span, source=at.graph.source, hint=error.hint, notes=notes[::-1]
         )
+
+
+def _rule_of(
+    application: Application,
+    types: Sequence[TensorType | int | float],
+    symbols: Mapping[str, int],
+    verified: Verified,
+) -> Rule:
+    """The rule of an op for operands of these types (literals as numbers). Raises `Mismatch`."""
+    op = application.op
+    assert op is not None
+    attrs = {name: _concrete(value, symbols) for name, value in application.attrs.items()}
+    try:
+        if issubclass(op, Control):
+            resolved = op.resolve_call(types, attrs, lambda name: verified.graphs[name].graph)
+        elif op.traits.foreign:
+            results = (substitute(t, symbols) for t in application.resolved.results)
+            resolved = Resolved(tuple(types), tuple(results))  # pyright: ignore[reportArgumentType]
+        else:
+            resolved = resolve(op, types, attrs)
+    except ZeroDivisionError:
+        raise Mismatch("a dim of the result is divided by zero") from None
+    return Rule(
+        op,
+        resolved.operands,
+        tuple((t, nbytes(t)) for t in resolved.results),
+        attrs,
+        estimate(op, resolved.operands, resolved.results, attrs),
+        len(resolved.operands) - len(types),
+        op.is_shared(attrs),
+        "control" if op.traits.host else "view" if op.traits.reinterprets else "kernel",
+    )
+
+
+def _concrete(value, symbols: Mapping[str, int]):
+    """An attribute's value with its symbols replaced by numbers."""
+    if type(value) is tuple:
+        return tuple(_concrete(v, symbols) for v in value)
+    if isinstance(value, DType):
+        return value.bound(symbols)
+    if not isinstance(value, Expr):
+        return value
+    try:
+        result = evaluate(value, dict(symbols))
+    except ZeroDivisionError:
+        raise Mismatch(f"{value} divides by zero", hint=_sizes(value, symbols)) from None
+    if isinstance(result, Expr):
+        raise Mismatch(f"the size {min(result.symbols())} is not known: no input has it as a dim")
+    return result
+
+
+def _sizes(dim: Expr, symbols: Mapping[str, int]) -> str:
+    return ", ".join(f"{s} is {symbols[s]}" for s in sorted(dim.symbols()) if s in symbols)
 
 
 def _has_no_kernel(op: type[Composite], types: tuple, attrs: dict) -> bool:

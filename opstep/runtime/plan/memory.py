@@ -13,11 +13,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from opstep.runtime.ir.control import while_
-from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.flat import Flat, Schedule, in_one_stream
 from opstep.runtime.plan.intervals import IntervalMap
 from opstep.runtime.plan.packing import FOREVER, Blocks, rounded
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.plan.schedule import Clocks, Schedule, in_one_stream
+from opstep.runtime.plan.schedule import Clocks
 
 _NOBODY, _SEVERAL = -1, -2
 _NEAR = 16  # steps before an op that are looked at

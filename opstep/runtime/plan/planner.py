@@ -7,17 +7,17 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
+from opstep.runtime.ir.calls import mismatch_span
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Note, OpstepError
 from opstep.runtime.ir.graph import Apply, Module
 from opstep.runtime.ir.op import Mismatch
-from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
 from opstep.runtime.plan import fusing, memory
 from opstep.runtime.plan.cost import LEAST_GAIN, WORTH_NS
 from opstep.runtime.plan.epilogues import with_epilogues
-from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.flat import Flat, in_one_stream
 from opstep.runtime.plan.fusing import with_fused
 from opstep.runtime.plan.internal import Asserts
 from opstep.runtime.plan.layouts import with_layouts
@@ -44,12 +44,7 @@ from opstep.runtime.plan.plan import (
 )
 from opstep.runtime.plan.repeats import bytes_computed_again, computed_once
 from opstep.runtime.plan.room import frugal_schedule
-from opstep.runtime.plan.schedule import (
-    Preds,
-    clocks,
-    dependencies,
-    schedule,
-)
+from opstep.runtime.plan.schedule import Preds, clocks, dependencies, schedule
 from opstep.runtime.plan.viewing import with_views, without_idle_moves
 
 _LITTLE = 0.01  # of the arena: a program that computes less than that again saves no memory
@@ -200,10 +195,12 @@ class _Planner:
         self.carried = carried
         streams = streams if sum(flat.costs) >= WORTH_NS else 1  # else no step is worth another
         self.preds: Preds = dependencies(flat) if streams > 1 else []
-        found = schedule(flat.costs, self.preds, streams, flat.commits, talks=flat.talks)
-        if policy.alloc == "reuse" and found[1] is not None:
-            found = frugal_schedule(flat, self.preds, streams, found)
-        self.schedule, self.times = found
+        self.schedule, self.times = in_one_stream(len(flat.steps)), None
+        if streams > 1:
+            found = schedule(flat.costs, self.preds, streams, flat.commits, talks=flat.talks)
+            if policy.alloc == "reuse" and found[1] is not None:
+                found = frugal_schedule(flat, self.preds, streams, found)
+            self.schedule, self.times = found
         self.offsets: dict[int, int] = {}
         self.deaths: dict[int, list[int]] = {}
         self.storage: Sequence[int] = range(len(flat.kinds))

@@ -12,9 +12,9 @@ from __future__ import annotations
 from bisect import insort
 
 from opstep.runtime.plan import memory
-from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.flat import Flat, Schedule, in_one_stream
 from opstep.runtime.plan.packing import FOREVER, LITTLE, pack, rounded
-from opstep.runtime.plan.schedule import Clocks, Preds, Schedule, in_one_stream, schedule
+from opstep.runtime.plan.schedule import Clocks, Preds, schedule
 
 _LIMITS = (1.0, 1.1, 1.25)  # of what one stream takes
 

@@ -18,19 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from opstep.runtime.plan.cost import EVENT_NS, LEAST_GAIN, SYNC_NS, WORTH_NS
-from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.flat import Flat, Schedule, in_one_stream
 
 Preds = list[tuple[int, ...]]  # for each step, the earlier ones that it must come after
-
-
-class Schedule(NamedTuple):
-    """The stream of each step, the order of issue, and estimated times in ns."""
-
-    streams: int
-    stream: list[int]
-    order: Sequence[int]
-    start: Sequence[int]
-    end: Sequence[int]
 
 
 def dependencies(flat: Flat) -> Preds:
@@ -60,11 +50,6 @@ def dependencies(flat: Flat) -> Preds:
             writer[b] = i
         preds.append(tuple(found))
     return preds
-
-
-def in_one_stream(count: int) -> Schedule:
-    """Program order; time is the number of the step."""
-    return Schedule(min(count, 1), [0] * count, range(count), range(count), range(1, count + 1))
 
 
 class Room(Protocol):

@@ -24,8 +24,9 @@ from opstep.runtime.ir.graph import (
     Update,
 )
 from opstep.runtime.ir.op import Ref
-from opstep.runtime.ir.parser import load, parse, parse_with_diagnostics, read_source
+from opstep.runtime.ir.parser import load, parse, parse_with_diagnostics
 from opstep.runtime.ir.printer import print_statement
+from opstep.runtime.ir.reading import read_source
 from opstep.runtime.ir.types import TensorType, f32, i32
 
 PROGRAM = """\

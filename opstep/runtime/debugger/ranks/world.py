@@ -13,7 +13,6 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.meeting import Meeting, MetProducer, Waiting
 from opstep.runtime.expressions import ExpressionError
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, did_you_mean
-from opstep.runtime.ir.effects import is_shared
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.mesh import Group, Mesh
 from opstep.runtime.plan.plan import Plan, Step
@@ -117,7 +116,7 @@ class World:
             return None
         plan = here[0].plan
         step = plan.steps[here[1].step]
-        return self._talk(plan, step) if is_shared(step.op, step.attrs) else None
+        return self._talk(plan, step) if step.op.is_shared(step.attrs) else None
 
     def _talk(self, plan: Plan, step: Step) -> Talk:
         if id(step) not in self._talks:

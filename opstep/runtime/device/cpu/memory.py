@@ -22,22 +22,18 @@ _OWN_GROUPS = Path("/proc/self/cgroup")
 class CpuMemory:
     """Aligned bytes of this process. `what` says for whom, in messages. Raises `DeviceError`."""
 
-    __slots__ = ("_array", "address", "nbytes")
+    __slots__ = ("address", "bytes", "nbytes")
 
     def __init__(self, nbytes: int, what: str = ""):
         want_memory(nbytes, lambda: what)
         try:
-            self._array = np.empty(nbytes + ALIGNMENT, np.uint8)
+            whole = np.empty(nbytes + ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):
             raise _out_of_memory(nbytes, available(), what) from None
-        start = -self._array.ctypes.data % ALIGNMENT
-        self.address = self._array.ctypes.data + start
-        self._array = self._array[start : start + nbytes]
+        start = -whole.ctypes.data % ALIGNMENT
+        self.address = whole.ctypes.data + start
+        self.bytes = whole[start : start + nbytes]
         self.nbytes = nbytes
-
-    @property
-    def bytes(self) -> np.ndarray:
-        return self._array
 
 
 def want_memory(nbytes: int, what: Callable[[], str] = str) -> None:
