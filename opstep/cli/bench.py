@@ -140,12 +140,14 @@ def show(
     from rich.table import Table
     from rich.text import Text
 
+    from opstep.trace.bench import scaled
+
     out = console()
     busy = sum(op.a_step for op in measured)
     summary = f": {duration(step_s)} a step, {duration(busy)} in ops ({options['device']})"
     out.print(Text.assemble((graph, "bold"), summary))
-    rates = [f"matrix product {t} {_scaled(rate)}FLOP/s" for t, rate in roof.arithmetic.items()]
-    out.print("ceilings: " + ", ".join([f"copy {_scaled(roof.bandwidth)}B/s", *rates]))
+    rates = [f"matrix product {t} {scaled(rate)}FLOP/s" for t, rate in roof.arithmetic.items()]
+    out.print("ceilings: " + ", ".join([f"copy {scaled(roof.bandwidth)}B/s", *rates]))
     rows = [cells(op, roof, busy) for op in measured]
     for spare in (0, 2, 3):  # what others tell, too, goes first where the terminal is narrow
         table = Table(box=None, pad_edge=False, header_style="dim")
@@ -168,6 +170,8 @@ def cells(op: Measured, roof: Ceilings, busy: float) -> dict[str, Any]:
     """A row of the table, by its headings. `busy`: seconds of all ops."""
     from rich.text import Text
 
+    from opstep.trace.bench import scaled
+
     bandwidth, arithmetic = roof.shares(op)
     several = f" ×{op.executions:g}" if op.executions != 1 else ""
     return {
@@ -176,22 +180,14 @@ def cells(op: Measured, roof: Ceilings, busy: float) -> dict[str, Any]:
         "result": Text(op.type),
         "time": duration(op.seconds),
         "%": f"{100 * op.a_step / busy:.1f}",
-        "bytes": _scaled(op.nbytes),
-        "FLOP": _scaled(op.flops) if op.flops else "",
-        "B/s": _scaled(op.bandwidth),
+        "bytes": scaled(op.nbytes),
+        "FLOP": scaled(op.flops) if op.flops else "",
+        "B/s": scaled(op.bandwidth),
         "of copy": _percent(bandwidth),
-        "FLOP/s": _scaled(op.rate) if op.flops else "",
+        "FLOP/s": scaled(op.rate) if op.flops else "",
         "of product": _percent(arithmetic),
     }
 
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
-
-
-def _scaled(value: float) -> str:
-    """``51.2 G``"""
-    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= 0.9995 * factor:
-            return f"{value / factor:.3g} {letter}"
-    return f"{value:.3g} "

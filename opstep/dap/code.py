@@ -6,7 +6,6 @@ import inspect
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opstep.dap.facts import step_of
 from opstep.dap.registry import DapError
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def code_reference(session: Session, frame: Frame) -> str:
     """What stands for the code of the op at the innermost frame; "" where there is none."""
     if frame.number:
         return ""
-    step = step_of(frame)
+    step = frame.step
     if step is None or step.op.traits.host or not step.launches:
         return ""
     number = session.references.add(Here(frame, step), ("code", frame.number))

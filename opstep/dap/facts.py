@@ -134,20 +134,6 @@ def declared(frame_handle: FrameHandle, name: str, node: Node) -> tuple[Source, 
 # --- an op ----------------------------------------------------------------------------------------
 
 
-def step_of(frame: Frame) -> Step | None:
-    """The op that a frame stands at, or right behind; None for a call, or the graph's end."""
-    from opstep.runtime.debugger.activation import OP
-
-    if frame.call:
-        return None
-    for at in (frame.machine.history.next_point(), frame.machine.history.last_point()):
-        if at is None or at[0] is not frame.activation or at[1].kind != OP:
-            continue
-        if at[1].statement is frame.statement and at[1].frame == frame.frame:
-            return frame.activation.plan.steps[at[1].step]
-    return None
-
-
 def op_entries(frame_handle: FrameHandle) -> Entries:
     """The statement that a frame stands at: operands, attributes, results, what it costs."""
     from opstep.runtime.ir.graph import Apply
@@ -156,7 +142,7 @@ def op_entries(frame_handle: FrameHandle) -> Entries:
     frame, statement = frame_handle.frame, frame_handle.frame.statement
     if statement is None:
         return []
-    step = step_of(frame)
+    step = frame.step
     found: Entries = [("statement", print_statement(statement))]
     for name, operand in _operands(statement, step):
         visible = isinstance(operand, str) and frame.lookup(operand) is not None

@@ -247,3 +247,11 @@ def _plain_copy(device: str, nbytes: int) -> float:
 def dtypes_of(measured: Sequence[Measured]) -> list[str]:
     """Those that its ops compute floats in."""
     return list(dict.fromkeys(op.dtype for op in measured if op.dtype and op.flops))
+
+
+def scaled(value: float, unit: str = "") -> str:
+    """``51.2 TFLOP/s``"""
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * factor:
+            return f"{value / factor:.3g} {letter}{unit}"
+    return f"{value:.3g} {unit}"

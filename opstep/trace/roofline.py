@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.wording import Argument, Wording
-from opstep.trace.bench import Ceilings, Measured
+from opstep.trace.bench import Ceilings, Measured, scaled
 from opstep.trace.workspace.picture import (
     COLOURS,
     DPI,
@@ -130,11 +130,11 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> None:
     angle = math.degrees(math.atan2(y1 - y0, x1 - x0))
     middle = axes.transData.inverted().transform(((x0 + x1) / 2, (y0 + y1) / 2))
     above = {"textcoords": "offset points", "size": 9, "color": ROOF}
-    axes.annotate(f"copy, {_scaled(roof.bandwidth, 'B/s')}", middle, (-9, 7), rotation=angle,
+    axes.annotate(f"copy, {scaled(roof.bandwidth, 'B/s')}", middle, (-9, 7), rotation=angle,
                   rotation_mode="anchor", ha="center", **above)  # fmt: skip
     for dtype, rate in flat.items():
         axes.plot([rate / roof.bandwidth, high], [rate, rate], zorder=2, **_LINES)
-        text = f"matrix product {dtype}, {_scaled(rate, 'FLOP/s')}".replace("  ", " ")
+        text = f"matrix product {dtype}, {scaled(rate, 'FLOP/s')}".replace("  ", " ")
         axes.annotate(text, (high, rate), (-6, 5), ha="right", **above)
     axes.set_xlabel("operations for each byte read or written (FLOP/B)")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -143,17 +143,9 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> None:
 
 def _rates(axes: Any, unit: str) -> None:
     """A logarithmic axis of so much a second."""
-    axes.yaxis.set_major_formatter(lambda value, _: _scaled(value, unit))
+    axes.yaxis.set_major_formatter(lambda value, _: scaled(value, unit))
     axes.tick_params(which="minor", length=0)
     axes.tick_params(which="major", length=3, color=PALE)
-
-
-def _scaled(value: float, unit: str) -> str:
-    """``51.2 TFLOP/s``"""
-    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= 0.9995 * factor:
-            return f"{value / factor:.3g} {letter}{unit}"
-    return f"{value:.3g} {unit}"
 
 
 # --- dots and their labels ------------------------------------------------------------------------

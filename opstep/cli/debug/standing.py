@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ class Shown(NamedTuple):
     next: int
 
 
-class Standing(Dialogue):
+class Standing(Dialogue, ABC):
     """A frame has a `number`, a `path` and a `line`; the innermost is 0."""
 
     def __init__(self, paint: showing.Paint, interactive: bool):
@@ -27,17 +28,17 @@ class Standing(Dialogue):
         self.listed: Shown | None = None
         self._selected = 0
 
+    @abstractmethod
     def frames(self) -> Sequence[Any]:
         """The innermost first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lines(self, frame: Any) -> list[str]:
         """Of the file that a frame is in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def described(self, frame: Any) -> str:
         """A frame in a line."""
-        raise NotImplementedError
 
     def frame(self) -> Any:
         """The one that is selected. Raises `Refused`."""

@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from opstep.dap.python.channel import Channel, Refused, Unreachable
+from opstep.dap.python.ending import Ending
 from opstep.dap.python.environment import environment
 from opstep.dap.python.frames import ENGINE, OpFrames
 from opstep.dap.python.graphs import Graphs
@@ -76,6 +77,7 @@ class Proxy:
         self._frames = OpFrames(self)
         self._script = 0  # a process that ends with the session
         self.is_over = threading.Event()
+        self._ending = Ending(lambda: self.event("terminated", {}))
         self._travel = Travel(self)
         self._graphs = Graphs(self)
         self._ops, self._lines = OpStops(self), Lines(self)
@@ -315,6 +317,11 @@ class Proxy:
     def on_event_process(self, body: Message) -> None:
         if body.get("startMethod") == "launch":
             self._script = body.get("systemProcessId") or 0
+            if str(self._given.get("console")).endswith("Terminal"):
+                self._ending.watch(self._script)
+
+    def on_event_terminated(self, body: Message) -> bool | None:
+        return None if self._ending.is_news() else True
 
     def on_event_exited(self, body: Message) -> None:
         self._script = 0

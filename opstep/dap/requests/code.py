@@ -16,7 +16,6 @@ from opstep.dap.code import (
     types_of,
 )
 from opstep.dap.compiling import Compiling
-from opstep.dap.facts import step_of
 from opstep.dap.frames import frame_of
 from opstep.dap.registry import BAD_ARGUMENTS, LAUNCHED, DapError, request
 
@@ -142,7 +141,7 @@ def kernel_code(session: Session, frame_id: int) -> dict[str, Any]:
     """The whole code of the kernels of the op that a frame stands at."""
     session.per_session(Compiling)
     frame = frame_of(session, frame_id)
-    step = step_of(frame)
+    step = frame.step
     kernels = kernels_of(session, frame.activation.plan, step) if step else []
     bodies = []
     for kernel in kernels:

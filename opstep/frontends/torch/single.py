@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -57,6 +58,7 @@ def single(name: str, parameters: str, function: Callable[..., Tensor], shape: A
 @contextmanager
 def other_kernels(table: Mapping[Any, Mapping[Any, Any]]) -> Iterator[None]:
     """While the block lasts, ops have these kernels in Python, by dispatch key; None: none."""
+    _list_composite_ops()
     kept = {op: dict(op.py_kernels) for op in table}
     try:
         for op, kernels in table.items():
@@ -66,6 +68,12 @@ def other_kernels(table: Mapping[Any, Mapping[Any, Any]]) -> Iterator[None]:
     finally:
         for op, kernels in kept.items():
             _set_kernels(op, kernels)
+
+
+@cache
+def _list_composite_ops() -> None:
+    """PyTorch lists them once, by the kernels that ops have then, and exports rely on the list."""
+    torch.export.default_decompositions()
 
 
 def _set_kernels(op: Any, kernels: Mapping[Any, Any]) -> None:

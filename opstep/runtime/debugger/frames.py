@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opstep.runtime.debugger.activation import Activation, Node, Point
+from opstep.runtime.debugger.activation import OP, Activation, Node, Point
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.python.lines import PythonFrame
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph, Source, Span, Statement
+from opstep.runtime.plan.plan import Step
 
 
 class Frame(NamedTuple):
@@ -56,6 +57,18 @@ class Frame(NamedTuple):
         if self.python:
             return self.python.at.path
         return self.source.path if self.source else "<text>"
+
+    @property
+    def step(self) -> Step | None:
+        """The op that it stands at, or right behind; None for a call, or the graph's end."""
+        if self.call:
+            return None
+        for at in (self.machine.history.next_point(), self.machine.history.last_point()):
+            if at is None or at[0] is not self.activation or at[1].kind != OP:
+                continue
+            if at[1].statement is self.statement and at[1].frame == self.frame:
+                return self.activation.plan.steps[at[1].step]
+        return None
 
     def same_call(self, other: Frame) -> bool:
         """Whether it is the same call of the same graph as another, if those around them are."""

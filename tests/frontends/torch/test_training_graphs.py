@@ -1,6 +1,8 @@
 """What AOTAutograd makes of training steps: forward and backward graphs of core ATen ops."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -107,3 +109,21 @@ def test_batch_norm_trains_on_batches_that_vary(shape):
         eager(theirs).square().sum().sin().backward()
         torch.testing.assert_close(ours.grad, theirs.grad)
     torch.testing.assert_close(dict(layer.state_dict()), dict(eager.state_dict()))
+
+
+EXPORT = """
+import torch
+from opstep.frontends.torch.autograd import single_ops
+from opstep.frontends.torch.rules import all_rules
+
+all_rules()
+with single_ops():
+    torch.export.default_decompositions()
+model, x = torch.nn.Linear(3, 3), torch.randn(2, 3)
+torch.onnx.export(model, (x,), "model.onnx", dynamo=True, verbose=False)
+"""
+
+
+def test_a_model_is_exported_to_onnx_after_ops_had_other_kernels(tmp_path):
+    """PyTorch lists its composite ops once, by the kernels that they have then."""
+    subprocess.run([sys.executable, "-c", EXPORT], cwd=tmp_path, check=True)

@@ -131,8 +131,8 @@ def attention(
     if is_causal and (past_k is not None or mask is not None or q.shape[-2] != k.shape[-2]):
         raise Untranslatable("causal attention with a past or a mask")
     if whole:
-        q = _heads(b, q, q_num_heads)
-        k, v = _heads(b, k, kv_num_heads), _heads(b, v, kv_num_heads)
+        q = split_heads(b, q, q_num_heads)
+        k, v = split_heads(b, k, kv_num_heads), split_heads(b, v, kv_num_heads)
     if past_k is not None:
         k, v = b.concat(past_k, k, axis=2), b.concat(past_v, v, axis=2)
     if mask is not None and (mask.shape[-1] != k.shape[-2] or mask.type.rank < 2):
@@ -149,7 +149,8 @@ def attention(
     return y, k, v
 
 
-def _heads(b: Body, x: Var, count: Any) -> Var:
+def split_heads(b: Body, x: Var, count: Any) -> Var:
+    """[N, L, heads*D] as [N, heads, L, D]."""
     n, length, size = x.shape
     return b.transpose(b.reshape(x, shape=[n, length, count, size // count]), perm=[0, 2, 1, 3])
 

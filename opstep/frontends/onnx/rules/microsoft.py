@@ -6,14 +6,20 @@ from typing import Any
 
 from opstep.frontends.onnx.body import Body, Var
 from opstep.frontends.onnx.errors import Untranslatable
-from opstep.frontends.onnx.rules.layers import gemm, rms_norm, rotated
-from opstep.frontends.onnx.rules.pointwise import gelu
-from opstep.frontends.onnx.rules.registry import MICROSOFT, rule
+from opstep.frontends.onnx.rules.layers import gemm, rms_norm, rotated, split_heads
+from opstep.frontends.onnx.rules.pointwise import ACTIVATIONS, scaled_swish
+from opstep.frontends.onnx.rules.registry import MICROSOFT, add, rule
 from opstep.frontends.onnx.rules.spatial import conv
 from opstep.runtime.ir.types import i64
 
-rule("Gelu", domain=MICROSOFT)(gelu)
 rule("SimplifiedLayerNormalization", domain=MICROSOFT)(rms_norm)
+for _name, _rule in {
+    "Gelu": ACTIVATIONS["Gelu"],
+    "BiasGelu": lambda b, x, bias: b.gelu(b.add(x, bias)),
+    "QuickGelu": lambda b, x, *, alpha=1.702: scaled_swish(b, x, alpha),
+    "BiasAdd": lambda b, x, bias, skip: b.add(b.add(x, bias), skip),
+}.items():
+    add([_name], _rule, domain=MICROSOFT)
 
 
 @rule("FusedMatMul", domain=MICROSOFT)
@@ -54,30 +60,15 @@ def fused_conv(
     return _activated(b, y, activation, activation_params)
 
 
-@rule("BiasGelu", domain=MICROSOFT)
-def bias_gelu(b: Body, x, bias):
-    return b.gelu(b.add(x, bias))
-
-
 @rule("FastGelu", domain=MICROSOFT)
 def fast_gelu(b: Body, x, bias=None):
     return b.gelu(x if bias is None else b.add(x, bias), approximate="tanh")
-
-
-@rule("QuickGelu", domain=MICROSOFT)
-def quick_gelu(b: Body, x, *, alpha=1.702):
-    return b.mul(x, b.sigmoid(b.mul(x, alpha)))
 
 
 @rule("BiasSplitGelu", domain=MICROSOFT)
 def bias_split_gelu(b: Body, x, bias):
     first, second = b.split(b.add(x, bias), sections=2, axis=x.type.rank - 1)
     return b.mul(first, b.gelu(second))
-
-
-@rule("BiasAdd", domain=MICROSOFT)
-def bias_add(b: Body, x, bias, skip):
-    return b.add(b.add(x, bias), skip)
 
 
 def _skipped(b: Body, x: Var, skip: Var, bias: Var | None) -> Var:
@@ -152,10 +143,6 @@ def _attended(
     n, length, _ = q.shape
     size = v.shape[-1]
 
-    def split(x: Var) -> Var:
-        shape = [x.shape[0], x.shape[1], heads, x.shape[2] // heads]
-        return b.transpose(b.reshape(x, shape=shape), perm=[0, 2, 1, 3])
-
     if mask is not None:
         if mask.type.rank not in (2, 3) or mask.shape[-1] != k.shape[1]:
             raise Untranslatable("a mask that is not [batch, keys]")
@@ -167,5 +154,6 @@ def _attended(
     if causal and added is not None:
         raise Untranslatable("causal attention with a mask")
     how = {"causal": bool(causal), "scale": scale or None}
-    y = b.scaled_dot_product_attention(split(q), split(k), split(v), added, **how)
+    q, k, v = (split_heads(b, x, heads) for x in (q, k, v))
+    y = b.scaled_dot_product_attention(q, k, v, added, **how)
     return b.reshape(b.transpose(y, perm=[0, 2, 1, 3]), shape=[n, length, size])

@@ -162,21 +162,6 @@ def dtype_of(number: int) -> DType:
     return DTYPES[number]
 
 
-@rule("Cast")
-def cast(b: Body, x, *, to, saturate=1, round_mode="up"):
-    return b.to(x, dtype_of(to))
-
-
-@rule("CastLike")
-def cast_like(b: Body, x, like, *, saturate=1, round_mode="up"):
-    return b.to(x, like.dtype)
-
-
-@rule("BitCast")
-def bit_cast(b: Body, x, *, to):
-    return b.bitcast(x, dtype=dtype_of(to))
-
-
 @rule("Where", numbers=True)
 def where(b: Body, condition, x, y):
     if not isinstance(condition, Var):
@@ -184,52 +169,30 @@ def where(b: Body, condition, x, y):
     return b.where(condition, x, y)
 
 
-# --- activations ---
+CASTS = {
+    "Cast": lambda b, x, *, to, saturate=1, round_mode="up": b.to(x, dtype_of(to)),
+    "CastLike": lambda b, x, like, *, saturate=1, round_mode="up": b.to(x, like.dtype),
+    "BitCast": lambda b, x, *, to: b.bitcast(x, dtype=dtype_of(to)),
+}
+ACTIVATIONS = {
+    "Elu": lambda b, x, *, alpha=1.0: b.elu(x, alpha=alpha),
+    "Selu": lambda b, x, *, alpha=1.6732632, gamma=1.0507010: b.mul(b.elu(x, alpha=alpha), gamma),
+    "Celu": lambda b, x, *, alpha=1.0: b.mul(b.elu(b.div(x, alpha)), alpha),
+    "LeakyRelu": lambda b, x, *, alpha=0.01: b.leaky_relu(x, slope=alpha),
+    "ThresholdedRelu": lambda b, x, *, alpha=1.0: b.where(b.greater(x, alpha), x, 0.0),
+    "HardSigmoid": lambda b, x, *, alpha=0.2, beta=0.5: b.hard_sigmoid(x, alpha=alpha, beta=beta),
+    "Softsign": lambda b, x: b.div(x, b.add(b.abs(x), 1.0)),
+    "Gelu": lambda b, x, *, approximate="none": b.gelu(x, approximate=approximate),
+    "Swish": lambda b, x, *, alpha=1.0: b.silu(x) if alpha == 1 else scaled_swish(b, x, alpha),
+}
 
 
-@rule("Elu")
-def elu(b: Body, x, *, alpha=1.0):
-    return b.elu(x, alpha=alpha)
+def scaled_swish(b: Body, x: Var, alpha: float) -> Var:
+    return b.mul(x, b.sigmoid(b.mul(x, alpha)))
 
 
-@rule("Selu")
-def selu(b: Body, x, *, alpha=1.6732632, gamma=1.0507010):
-    return b.mul(b.elu(x, alpha=alpha), gamma)
-
-
-@rule("Celu")
-def celu(b: Body, x, *, alpha=1.0):
-    return b.mul(b.elu(b.div(x, alpha)), alpha)
-
-
-@rule("LeakyRelu")
-def leaky_relu(b: Body, x, *, alpha=0.01):
-    return b.leaky_relu(x, slope=alpha)
-
-
-@rule("ThresholdedRelu")
-def thresholded_relu(b: Body, x, *, alpha=1.0):
-    return b.where(b.greater(x, alpha), x, 0.0)
-
-
-@rule("HardSigmoid")
-def hard_sigmoid(b: Body, x, *, alpha=0.2, beta=0.5):
-    return b.hard_sigmoid(x, alpha=alpha, beta=beta)
-
-
-@rule("Softsign")
-def softsign(b: Body, x):
-    return b.div(x, b.add(b.abs(x), 1.0))
-
-
-@rule("Gelu")
-def gelu(b: Body, x, *, approximate="none"):
-    return b.gelu(x, approximate=approximate)
-
-
-@rule("Swish")
-def swish(b: Body, x, *, alpha=1.0):
-    return b.silu(x) if alpha == 1 else b.mul(x, b.sigmoid(b.mul(x, alpha)))
+for _name, _rule in (CASTS | ACTIVATIONS).items():
+    add([_name], _rule)
 
 
 @rule("Shrink")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.runtime.debugger.activation import OP, Activation, Node
+from opstep.runtime.debugger.activation import Activation, Node
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.kernel.job import Job
 from opstep.runtime.debugger.kernel.launches import ARCH, KernelLaunch, Three, kernel_launches
@@ -24,7 +24,7 @@ class KernelsAtStop:
     def __init__(self, frame: Frame):
         self.frame = frame
         self.launches: list[KernelLaunch] = []
-        self.step = _step(frame)
+        self.step = frame.step
         device = frame.machine.executor.device
         self.arch = device.arch or ARCH
         if self.step is None:
@@ -75,17 +75,6 @@ class KernelsAtStop:
         literal = plan.buffers[plan.values[value].buffer].literal
         assert literal is not None, "what stands before an op has its operands"
         return self.frame.machine.executor.constant(plan.values[value].type, literal)
-
-
-def _step(frame: Frame) -> Step | None:
-    if frame.call:
-        return None
-    for at in (frame.machine.history.next_point(), frame.machine.history.last_point()):
-        if at is None or at[0] is not frame.activation or at[1].kind != OP:
-            continue
-        if at[1].statement is frame.statement and at[1].frame == frame.frame:
-            return frame.activation.plan.steps[at[1].step]
-    return None
 
 
 def _types(activation: Activation, step: Step) -> tuple[TensorType | None, ...]:
