@@ -81,9 +81,3 @@ def rank_mismatches(
         for trace, some in rank_traces(part, ranks).items():
             found.setdefault(trace, []).extend(some)
     return mismatches(found, mesh, checked)
-
-
-def check_ranks(part: Part) -> None:
-    """Raises `OpstepError` with all that does not match between the ranks of a program's mesh."""
-    if part.program.mesh.ranks > 1 and (faults := rank_mismatches(part)):
-        raise OpstepError(faults)
