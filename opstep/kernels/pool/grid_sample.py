@@ -220,15 +220,24 @@ def look_up(grid, first, count, pixels, weights, height, width, nearest, padding
     """The pixels around `count` places, and their weights: four for each place, a row of `_BLOCK`
     for each of the four; -1 where there is no pixel.
     """
-    for q in range(count):
-        top, left, down, right, _, _ = looked_at(
-            grid, first + q, height, width, nearest, padding, aligned
-        )
-        for k in range(4):
-            h, w = top + k // 2, left + k % 2
-            inside = 0 <= h < height and 0 <= w < width and not (nearest and k > 0)
-            pixels[k * _BLOCK + q] = h * width + w if inside else -1
-            weights[k * _BLOCK + q] = np.float64(1) if nearest else weight_of(k, down, right)
+    if padding == 2:  # with the remainder of a reflection, LLVM does not vectorise the loop
+        for q in range(count):
+            look_at(grid, first, q, pixels, weights, height, width, nearest, 2, aligned)
+    else:
+        at_border = min(padding, 1)
+        for q in range(count):
+            look_at(grid, first, q, pixels, weights, height, width, nearest, at_border, aligned)
+
+
+def look_at(grid, first, q, pixels, weights, height, width, nearest, padding, aligned):
+    top, left, down, right, _, _ = looked_at(
+        grid, first + q, height, width, nearest, padding, aligned
+    )
+    for k in range(4):
+        h, w = top + k // 2, left + k % 2
+        inside = 0 <= h < height and 0 <= w < width and not (nearest and k > 0)
+        pixels[k * _BLOCK + q] = h * width + w if inside else -1
+        weights[k * _BLOCK + q] = np.float64(1) if nearest else weight_of(k, down, right)
 
 
 def sample(
@@ -237,7 +246,7 @@ def sample(
 ):  # fmt: skip
     """A unit is `_BLOCK` places of an image."""
     pixels, weights = offset(pixel_lanes, lane * pixel_size), offset(lanes, lane * size)
-    nothing, totals = offset(weights, 4 * _BLOCK), offset(weights, 5 * _BLOCK)
+    nothing = offset(weights, 4 * _BLOCK)
     blocks = (samples + _BLOCK - 1) // _BLOCK
     for unit in range(lo, hi):
         image, q0 = unit // blocks, unit % blocks * _BLOCK
@@ -250,15 +259,21 @@ def sample(
                 nothing[q] += nothing_at(grid[2 * (first + q) + 1], padding)
         for plane in range(image * channels, (image + 1) * channels):
             source = offset(x, plane * height * width)
-            for q in range(count):
-                totals[q] = nothing[q]
-            for k in range(1 if nearest else 4):
-                at, share = offset(pixels, k * _BLOCK), offset(weights, k * _BLOCK)
-                for q in range(count):
-                    totals[q] += pick(at[q] < 0, 0.0, source[max(0, at[q])]) * share[q]
             target = offset(y, plane * samples + q0)
-            for q in range(count):
-                target[q] = totals[q]
+            if nearest:
+                for q in range(count):
+                    target[q] = nothing[q] + seen(source, pixels[q]) * weights[q]
+            else:
+                for q in range(count):
+                    total = nothing[q]
+                    for k in range(4):
+                        total += seen(source, pixels[k * _BLOCK + q]) * weights[k * _BLOCK + q]
+                    target[q] = total
+
+
+def seen(plane, at):
+    """The pixel there, or 0."""
+    return pick(at < 0, 0.0, plane[max(0, at)])
 
 
 def scatter_samples(
