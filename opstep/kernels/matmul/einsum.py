@@ -20,7 +20,6 @@ import numpy as np
 from opstep.kernels.matmul import cuda_gemm
 from opstep.kernels.matmul.matmul import product
 from opstep.kernels.matmul.products import Side
-from opstep.kernels.move.copying import copy_block
 from opstep.kernels.pointwise.cuda_elementwise import elementwise, gathered
 from opstep.kernels.pointwise.loops import looped
 from opstep.kernels.rules.axes import strides_of, volume
@@ -117,13 +116,14 @@ def _multiply_on_gpu(f: Callable, name: str, xs: Sequence[Arg], y: Arg) -> Any:
     return elementwise(f, name, xs, y) or looped(f, name, xs, y)
 
 
-def _move_on_cpu(x: Arg, y: Arg, extents: Sequence[int], strides: Sequence[int]) -> list:
-    return copy_block(x, y, extents, strides, strides_of(extents))
+def _move_on_cpu(x: Arg, y: Arg, perm: Sequence[int]) -> list:
+    return OPS["transpose"].cpu(x, y, perm=tuple(perm))  # pyright: ignore[reportReturnType]
 
 
-def _move_on_gpu(x: Arg, y: Arg, extents: Sequence[int], strides: Sequence[int]) -> list:
-    found = gathered(itself, "itself", x, y, extents, strides, 0)
-    return [found] if found else _move_on_cpu(x, y, extents, strides)
+def _move_on_gpu(x: Arg, y: Arg, perm: Sequence[int]) -> list:
+    steps = strides_of(x.shape)
+    found = gathered(itself, "itself", x, y, y.shape or (1,), [steps[k] for k in perm] or (0,), 0)
+    return [found] if found else _move_on_cpu(x, y, perm)
 
 
 def _contract(
@@ -159,7 +159,7 @@ def _contract(
         b = _ordered(b, batch + columns + inner, sizes, device, launches)
         found = _as_matrices(a, b, made, sizes, device) or []
     launches += found
-    return launches if made is y else launches + _moved(made, y, sizes, device)
+    return launches if made is y else launches + _moved(made, y, device)
 
 
 def _summed(
@@ -188,14 +188,13 @@ def _ordered(
     if labels == x.labels:
         return x
     made = _Term.held(x.array.dtype, labels, sizes, x.array.stored)
-    launches += _moved(x, made, sizes, device)
+    launches += _moved(x, made, device)
     return made
 
 
-def _moved(x: _Term, y: _Term, sizes: dict[str, int], device: _Device) -> list:
+def _moved(x: _Term, y: _Term, device: _Device) -> list:
     """y = x, whose axes have another order."""
-    extents, strides = [sizes[t] for t in y.labels] or [1], x.strides(y.labels) or (0,)
-    return device.moved(x.array, y.array, extents, strides)
+    return device.moved(x.array, y.array, [x.labels.index(t) for t in y.labels])
 
 
 def _spread(x: _Term, labels: str, sizes: dict[str, int]) -> Any:
@@ -252,7 +251,7 @@ def _contractions(operands: Sequence[Arg], equation: str, device: _Device) -> li
     if not others:
         launches: list = []
         last = _summed(first, out, sizes, device, launches, result)
-        return launches if last is result else launches + _moved(last, result, sizes, device)
+        return launches if last is result else launches + _moved(last, result, device)
     for orders in (_as_they_come, permutations) if len(terms) == 3 else (_as_they_come,):
         found = _from_left(first, others, result, sizes, device, orders, moves=False)
         if found is not None:
