@@ -1,8 +1,8 @@
 """Sums of products by named axes: `einsum`.
 
-Operands are contracted two at a time, from the left. Each pair runs as a matrix product if the
-memory layout of its axes allows it, otherwise in a plain loop; on CUDA, operands are summed over
-axes that they alone have and laid out so that it is one.
+Operands are contracted two at a time, from the left: each is summed over axes that it alone has,
+and the pair is a matrix product, or one of elements where no axis is summed. What does not lie in
+memory as a matrix product takes or gives it is moved.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import cache
 from itertools import permutations
 from math import prod
 from typing import Any, NamedTuple
@@ -20,17 +19,16 @@ import numpy as np
 
 from opstep.kernels.matmul import cuda_gemm
 from opstep.kernels.matmul.matmul import product
-from opstep.kernels.matmul.products import Side, batch_offset
+from opstep.kernels.matmul.products import Side
 from opstep.kernels.pointwise.cuda_elementwise import elementwise, gathered
+from opstep.kernels.pointwise.loops import looped
 from opstep.kernels.rules.axes import strides_of, volume
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Grid, Held, Launch
+from opstep.runtime.device.launch import Arg, Held
 from opstep.runtime.ir.faults import Faults, Regions, Site
 from opstep.runtime.ir.op import OPS, Mismatch, Op
 from opstep.runtime.ir.types import DType, TensorType, bf16
 
 _FEW = 5  # axes of which all orders are tried, where there is one tensor between
-_WORTH = 64  # terms of a matrix for each index
 
 
 def parse_equation(equation: str) -> tuple[list[str], str]:
@@ -102,64 +100,75 @@ class _Term:
         return cls(Held(dtype, tuple(sizes[label] for label in labels), stored), labels, sizes)
 
 
-class _Products(NamedTuple):
-    """A maker of matrix products' launches; on CUDA, results may have gaps between rows."""
+class _Device(NamedTuple):
+    """What makes launches, by device: of matrix products, sums, products of elements, copies in
+    another order. With `gaps`, products may leave some between rows of results.
+    """
 
-    launches: Callable[..., list]
-    on_gpu: bool = False
+    products: Callable[..., list]
+    sums: Callable[..., Any]
+    elementwise: Callable[..., Any]
+    moved: Callable[..., list]
+    gaps: bool
+
+
+def _multiply_on_gpu(f: Callable, name: str, xs: Sequence[Arg], y: Arg) -> Any:
+    return elementwise(f, name, xs, y) or looped(f, name, xs, y)
+
+
+def _move_on_cpu(x: Arg, y: Arg, perm: Sequence[int]) -> list:
+    return OPS["transpose"].cpu(x, y, perm=tuple(perm))  # pyright: ignore[reportReturnType]
+
+
+def _move_on_gpu(x: Arg, y: Arg, perm: Sequence[int]) -> list:
+    steps = strides_of(x.shape)
+    found = gathered(itself, "itself", x, y, y.shape or (1,), [steps[k] for k in perm] or (0,), 0)
+    return [found] if found else _move_on_cpu(x, y, perm)
 
 
 def _contract(
-    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products, most: int
+    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], device: _Device, moves: bool
 ) -> list | None:
-    """Launches of matrix products for one pair; None where there are none. They may be a matrix for
-    each index of up to `most` first axes of the result.
-    """
-    for k in range(most + 1):
-        for pair in ((a, b), (b, a)):
-            found = _as_matrices(*pair, y, y.labels[:k], sizes, products)
-            if found is not None:
-                return found
-    return None
-
-
-def _laid_out(
-    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products, moves: bool
-) -> list | None:
-    """Launches for one pair on CUDA; None where operands would have to be moved, unless it
-    `moves` them.
-    """
+    """Launches for one pair; None where operands would have to be moved, unless it `moves` them."""
     launches: list = []
-    a, b = (_summed(x, other.labels + y.labels, sizes, launches) for x, other in ((a, b), (b, a)))
+    a = _summed(a, b.labels + y.labels, sizes, device, launches)
+    b = _summed(b, a.labels + y.labels, sizes, device, launches)
     inner = "".join(t for t in a.labels if t in b.steps and t not in y.steps)
     if not inner:
         given = [
-            _ordered(x, "".join(t for t in y.labels if t in x.steps), sizes, launches)
+            _ordered(x, "".join(t for t in y.labels if t in x.steps), sizes, device, launches)
             for x in (a, b)
         ]
         if launches and not moves:
             return None
         spread = [_spread(x, y.labels, sizes) for x in given]
-        multiplied = elementwise(times, "times", spread, y.array)
-        return [*launches, multiplied or _plainly([a, b], y, sizes)]
-    found = _as_matrices(a, b, y, "", sizes, products)
-    found = found or _as_matrices(b, a, y, "", sizes, products)
+        return [*launches, device.elementwise(times, "times", spread, y.array)]
+    found = _as_matrices(a, b, y, sizes, device) or _as_matrices(b, a, y, sizes, device)
     if found or not moves:
         return launches + found if found else None
     batch = "".join(t for t in y.labels if t in a.steps and t in b.steps)
     rows = "".join(t for t in y.labels if t in a.steps and t not in b.steps)
     columns = "".join(t for t in y.labels if t in b.steps and t not in a.steps)
     labels = batch + rows + columns
-    whole = labels == y.labels
-    made = y if whole else _Term.held(y.array.dtype, labels, sizes, y.array.stored)
-    a = _ordered(a, batch + rows + inner, sizes, launches)
-    b = _ordered(b, batch + columns + inner, sizes, launches)
-    launches += _as_matrices(a, b, made, "", sizes, products) or [_plainly([a, b], made, sizes)]
-    return launches if whole else [*launches, _moved(made, y, sizes)]
+    made = y
+    if labels != y.labels:
+        made = _Term.held(y.array.dtype, labels, sizes, y.array.stored)
+        found = _as_matrices(a, b, made, sizes, device)
+    if not found:
+        a = _ordered(a, batch + rows + inner, sizes, device, launches)
+        b = _ordered(b, batch + columns + inner, sizes, device, launches)
+        found = _as_matrices(a, b, made, sizes, device) or []
+    launches += found
+    return launches if made is y else launches + _moved(made, y, device)
 
 
 def _summed(
-    x: _Term, kept: str, sizes: dict[str, int], launches: list, into: _Term | None = None
+    x: _Term,
+    kept: str,
+    sizes: dict[str, int],
+    device: _Device,
+    launches: list,
+    into: _Term | None = None,
 ) -> _Term:
     """x without axes that are not kept; `into` is that, if it has their order."""
     labels = "".join(t for t in x.labels if t in kept)
@@ -167,25 +176,25 @@ def _summed(
         return x
     made = into if into and into.labels == labels else _Term.held(x.array.dtype, labels, sizes)
     axes = tuple(k for k, t in enumerate(x.labels) if t not in kept)
-    summing: Any = OPS["sum"].cuda(x.array, made.array, axes=axes, keepdims=False)
+    summing = device.sums(x.array, made.array, axes=axes, keepdims=False)
     launches += summing if isinstance(summing, list) else [summing]
     return made
 
 
-def _ordered(x: _Term, labels: str, sizes: dict[str, int], launches: list) -> _Term:
+def _ordered(
+    x: _Term, labels: str, sizes: dict[str, int], device: _Device, launches: list
+) -> _Term:
     """x with its axes in that order."""
     if labels == x.labels:
         return x
     made = _Term.held(x.array.dtype, labels, sizes, x.array.stored)
-    launches.append(_moved(x, made, sizes))
+    launches += _moved(x, made, device)
     return made
 
 
-def _moved(x: _Term, y: _Term, sizes: dict[str, int]) -> Grid | Launch:
+def _moved(x: _Term, y: _Term, device: _Device) -> list:
     """y = x, whose axes have another order."""
-    extents, strides = [sizes[t] for t in y.labels] or [1], x.strides(y.labels) or (0,)
-    copied = gathered(itself, "itself", x.array, y.array, extents, strides, 0)
-    return copied or _plainly([x], y, sizes)
+    return device.moved(x.array, y.array, [x.labels.index(t) for t in y.labels])
 
 
 def _spread(x: _Term, labels: str, sizes: dict[str, int]) -> Any:
@@ -204,23 +213,18 @@ def itself(v):
 
 
 def _as_matrices(
-    a: _Term, b: _Term, y: _Term, apart: str, sizes: dict[str, int], products: _Products
+    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], device: _Device
 ) -> list | None:
-    """The pair as products of matrices, if result and operands lie so in memory. `apart`: axes that
-    count as some of the batch if one operand alone has them.
-    """
-    shared = {t for t in y.labels if t in a.steps and t in b.steps}.union(apart)
+    """The pair as products of matrices, if result and operands lie so in memory."""
+    shared = {t for t in y.labels if t in a.steps and t in b.steps}
     batch = "".join(t for t in y.labels if t in shared)
     rows = "".join(t for t in y.labels if t in a.steps and t not in shared)
     columns = "".join(t for t in y.labels if t in b.steps and t not in shared)
     inner = "".join(t for t in a.labels if t in b.steps and t not in y.steps)
-    alone = set(a.labels + b.labels) - set(batch + rows + columns + inner)
     gaps = {}
-    if alone:
-        return None
     if y.labels != batch + rows + columns:
         pitch = y.merged(rows, sizes)
-        if not products.on_gpu or pitch is None or y.merged(columns, sizes) != 1:
+        if not device.gaps or pitch is None or y.merged(columns, sizes) != 1:
             return None
         gaps = {"c_pitch": pitch, "c_batch": y.strides(batch)}
     steps = [a.merged(rows, sizes), a.merged(inner, sizes)]
@@ -228,58 +232,13 @@ def _as_matrices(
     if None in steps or 1 not in steps[:2] or 1 not in steps[2:]:
         return None
     extent = [prod(sizes[t] for t in labels) for labels in (rows, columns, inner)]
-    if apart and prod(extent) < _WORTH:
-        return None
     left = Side(a.array, *steps[:2], a.strides(batch))
     right = Side(b.array, *steps[2:], b.strides(batch))
     shape = tuple(sizes[t] for t in batch)
-    return products.launches(left, right, y.array, shape, *extent, **gaps)
+    return device.products(left, right, y.array, shape, *extent, **gaps)
 
 
-def _plainly(terms: list[_Term], y: _Term, sizes: dict[str, int]) -> Launch:
-    inner = "".join(dict.fromkeys(t for x in terms for t in x.labels if t not in y.steps))
-    extents = [tuple(sizes[t] for t in labels) for labels in (y.labels, inner)]
-    strides = [x.strides(labels) for x in terms for labels in (y.labels, inner)]
-    count = prod(extents[1])
-    return Launch(
-        *(_loop(len(terms), y.array.dtype.is_float), *(x.array for x in terms), y.array),
-        *(*extents, *strides, len(y.labels), len(inner), count),
-        units=y.array.size,
-        grain=max(1, 16384 // max(count, 1)),
-    )
-
-
-@cache
-def _loop(operands: int, floating: bool):
-    """Sums of products over strided axes, in f64 or i64; a unit is an element of the result."""
-    zero = np.float64(0) if floating else np.int64(0)
-
-    def sum_one(x, y, outer, inner, x_outer, x_inner, outer_rank, inner_rank, count, lo, hi):
-        for i in range(lo, hi):
-            base = offset(x, batch_offset(i, outer_rank, outer, x_outer))
-            total = zero
-            for k in range(count):
-                total += base[batch_offset(k, inner_rank, inner, x_inner)]
-            y[i] = total
-
-    def sum_of_products(
-        a, b, y, outer, inner, a_outer, a_inner, b_outer, b_inner, outer_rank, inner_rank, count,
-        lo, hi,
-    ):  # fmt: skip
-        for i in range(lo, hi):
-            left = offset(a, batch_offset(i, outer_rank, outer, a_outer))
-            right = offset(b, batch_offset(i, outer_rank, outer, b_outer))
-            total = zero
-            for k in range(count):
-                p = batch_offset(k, inner_rank, inner, a_inner)
-                q = batch_offset(k, inner_rank, inner, b_inner)
-                total += left[p] * right[q]
-            y[i] = total
-
-    return sum_one if operands == 1 else sum_of_products
-
-
-def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -> list:
+def _contractions(operands: Sequence[Arg], equation: str, device: _Device) -> list:
     """Launches for all operands, two at a time."""
     *xs, y = operands
     if not y.size:
@@ -288,20 +247,16 @@ def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -
     sizes = _sizes(equation, xs)
     terms = [_Term(x, labels, sizes) for x, labels in zip(xs, inputs, strict=True)]
     result = _Term(y, out, sizes)
-    if len(terms) == 1 and products.on_gpu:
-        launches: list = []
-        last = _summed(terms[0], out, sizes, launches, result)
-        return launches if last is result else [*launches, _moved(last, result, sizes)]
-    if len(terms) == 1:
-        return [_plainly(terms, result, sizes)]
     first, *others = terms
-    tried = (_as_they_come, permutations) if len(terms) == 3 else (_as_they_come,)
-    for most in range(1 if products.on_gpu else _FEW):
-        for orders in tried:
-            found = _from_left(first, others, result, sizes, products, orders, most, loops=False)
-            if found is not None:
-                return found
-    return _from_left(first, others, result, sizes, products, _as_they_come, 0, loops=True) or []
+    if not others:
+        launches: list = []
+        last = _summed(first, out, sizes, device, launches, result)
+        return launches if last is result else launches + _moved(last, result, device)
+    for orders in (_as_they_come, permutations) if len(terms) == 3 else (_as_they_come,):
+        found = _from_left(first, others, result, sizes, device, orders, moves=False)
+        if found is not None:
+            return found
+    return _from_left(first, others, result, sizes, device, _as_they_come, moves=True) or []
 
 
 def _as_they_come(labels: Iterable[str]) -> list[tuple[str, ...]]:
@@ -309,28 +264,25 @@ def _as_they_come(labels: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def _from_left(
-    first: _Term, others: list[_Term], y: _Term, sizes: dict[str, int], products: _Products,
-    orders: Callable[[Iterable[str]], Iterable[tuple[str, ...]]], most: int, loops: bool,
+    first: _Term, others: list[_Term], y: _Term, sizes: dict[str, int], device: _Device,
+    orders: Callable[[Iterable[str]], Iterable[tuple[str, ...]]], moves: bool,
 ) -> list | None:  # fmt: skip
-    """Launches for all operands; None where a pair is no matrix product, without `loops`.
+    """Launches for all operands; None where one would have to be moved, unless it `moves` them.
     `orders`: those that the axes of what is between may have.
     """
     second, *rest = others
     if not rest:
-        if products.on_gpu:
-            return _laid_out(first, second, y, sizes, products, moves=loops)
-        found = _contract(first, second, y, sizes, products, most)
-        return [_plainly([first, second], y, sizes)] if found is None and loops else found
+        return _contract(first, second, y, sizes, device, moves)
     needed = set(y.labels).union(*(t.labels for t in rest))
     labels = [t for t in dict.fromkeys(first.labels + second.labels) if t in needed]
     for order in orders(labels) if len(labels) <= _FEW else [tuple(labels)]:
         # for tensor cores; f16 would overflow where the sums that follow do not
-        stored = bf16 if products.on_gpu and y.array.stored is bf16 else None
+        stored = bf16 if device.gaps and y.array.stored is bf16 else None
         made = _Term.held(y.array.dtype, "".join(order), sizes, stored)
-        launches = _from_left(first, [second], made, sizes, products, orders, most, loops)
+        launches = _contract(first, second, made, sizes, device, moves)
         if launches is None:
             continue
-        more = _from_left(made, rest, y, sizes, products, orders, most, loops)
+        more = _from_left(made, rest, y, sizes, device, orders, moves)
         if more is not None:
             return launches + more
     return None
@@ -367,10 +319,18 @@ class einsum(Op):
         return np.einsum(equation, *xs)
 
     def cpu(*operands, equation):
-        return _contractions(operands, equation, _Products(product))
+        return _contractions(
+            operands,
+            equation,
+            _Device(product, OPS["sum"].cpu, looped, _move_on_cpu, gaps=False),
+        )
 
     def cuda(*operands, equation):
-        return _contractions(operands, equation, _Products(cuda_gemm.product, on_gpu=True))
+        return _contractions(
+            operands,
+            equation,
+            _Device(cuda_gemm.product, OPS["sum"].cuda, _multiply_on_gpu, _move_on_gpu, gaps=True),
+        )
 
     def grad(g, operands, results, grads, *, equation):
         (gy,) = grads

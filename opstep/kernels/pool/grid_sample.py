@@ -8,14 +8,17 @@ import numpy as np
 
 from opstep.kernels.conv.cuda_direct import cleared
 from opstep.kernels.conv.windows import want_images
+from opstep.kernels.matmul.products import pieces
 from opstep.kernels.pool import cuda_grid_sample as gpu
 from opstep.kernels.pool.sampling import looked_at, nothing_at, place_of, weight_of
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Launch
+from opstep.runtime.device.builtin import clear_run, offset, pick
+from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import f64, i64
 
 MODES = ("bilinear", "nearest")
 PADDINGS = ("zeros", "border", "reflection")
+_BLOCK = 128  # places whose pixels are looked up at a time, for all channels
 _GRAIN = 8192  # samples under which another lane is not woken
 _ATTRS = 'mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = false)'
 
@@ -40,6 +43,25 @@ def _options(mode: str, padding_mode: str, align_corners: bool) -> tuple[int, in
     centres.
     """
     return MODES.index(mode), PADDINGS.index(padding_mode), align_corners
+
+
+def _tables() -> tuple:
+    """Memory for what `look_up` writes and for sums of places, and how much a lane has of each."""
+    tables = Scratch(i64, 4 * _BLOCK, per_lane=True), Scratch(f64, 8 * _BLOCK, per_lane=True)
+    return (*tables, *(table.size for table in tables))
+
+
+def _by_places(
+    kernel, values: Arg, x: Arg, grid: Arg, y: Arg, options: tuple[int, int, bool]
+) -> Launch:
+    """Units are `_BLOCK` places of an image."""
+    samples, channels = prod(grid.shape[1:3]), x.shape[1]
+    operands = (values, grid, y) if values is x else (values, x, grid, y)
+    return Launch(
+        *(kernel, *operands, *_tables(), channels, *x.shape[2:], samples, *options),
+        units=grid.shape[0] * -(-samples // _BLOCK) if y.size else 0,
+        grain=max(1, _GRAIN // (_BLOCK * max(1, channels))),
+    )
 
 
 # --- places ---------------------------------------------------------------------------------------
@@ -116,11 +138,7 @@ class grid_sample2d(Op):
         return y.transpose(0, 3, 1, 2)
 
     def cpu(x, grid, y, *, mode, padding_mode, align_corners):
-        options = _options(mode, padding_mode, align_corners)
-        sizes = (x.shape[1], *x.shape[2:], prod(y.shape[2:]))
-        units = y.shape[0] * sizes[3] if y.size else 0
-        grain = max(1, _GRAIN // max(1, x.shape[1]))
-        return Launch(sample, x, grid, y, *sizes, *options, units=units, grain=grain)
+        return _by_places(sample, x, x, grid, y, _options(mode, padding_mode, align_corners))
 
     def cuda(x, grid, y, **attrs):
         if not y.size or not gpu.within_reach(x, y):
@@ -170,20 +188,16 @@ class grid_sample2d_grad(Op):
 
     def cpu(gy, x, grid, gx, ggrid, *, mode, padding_mode, align_corners):
         options = _options(mode, padding_mode, align_corners)
-        sizes = (x.shape[1], *x.shape[2:], prod(gy.shape[2:]))
-        planes, samples = prod(x.shape[:2]), x.shape[0] * sizes[3]
-        return [
-            Launch(
-                *(scatter_samples, gy, grid, gx, *sizes, *options),
-                units=planes,
-                grain=max(1, _GRAIN // max(1, sizes[3])),
-            ),
-            Launch(
-                *(slopes_of_samples, gy, x, grid, ggrid, *sizes, *options),
-                units=samples,
-                grain=max(1, _GRAIN // max(1, x.shape[1])),
-            ),
-        ]
+        images, channels = x.shape[:2]
+        samples = prod(gy.shape[2:])
+        some = -(-channels // min(max(1, channels), pieces()))  # that places are found once for
+        scattered = Launch(
+            *(scatter_samples, gy, grid, gx, *_tables(), channels, *x.shape[2:], samples, some),
+            *options,
+            units=images * -(-channels // some) if gx.size else 0,
+            grain=max(1, _GRAIN // max(1, some * samples)),
+        )
+        return [scattered, _by_places(slopes_of_samples, gy, x, grid, ggrid, options)]
 
     def cuda(gy, x, grid, gx, ggrid, **attrs):
         if not gpu.within_reach(x, gy):
@@ -202,88 +216,131 @@ class grid_sample2d_grad(Op):
 # --- kernels --------------------------------------------------------------------------------------
 
 
-def sample(x, grid, y, channels, height, width, samples, nearest, padding, aligned, lo, hi):
-    """A unit is a place of the grid."""
+def look_up(grid, first, count, pixels, weights, height, width, nearest, padding, aligned):
+    """The pixels around `count` places, and their weights: four for each place, a row of `_BLOCK`
+    for each of the four; -1 where there is no pixel.
+    """
+    if padding == 2:  # with the remainder of a reflection, LLVM does not vectorise the loop
+        for q in range(count):
+            look_at(grid, first, q, pixels, weights, height, width, nearest, 2, aligned)
+    else:
+        at_border = min(padding, 1)
+        for q in range(count):
+            look_at(grid, first, q, pixels, weights, height, width, nearest, at_border, aligned)
+
+
+def look_at(grid, first, q, pixels, weights, height, width, nearest, padding, aligned):
+    top, left, down, right, _, _ = looked_at(
+        grid, first + q, height, width, nearest, padding, aligned
+    )
+    for k in range(4):
+        h, w = top + k // 2, left + k % 2
+        inside = 0 <= h < height and 0 <= w < width and not (nearest and k > 0)
+        pixels[k * _BLOCK + q] = h * width + w if inside else -1
+        weights[k * _BLOCK + q] = np.float64(1) if nearest else weight_of(k, down, right)
+
+
+def sample(
+    x, grid, y, pixel_lanes, lanes, pixel_size, size, channels, height, width, samples, nearest,
+    padding, aligned, lo, hi, lane,
+):  # fmt: skip
+    """A unit is `_BLOCK` places of an image."""
+    pixels, weights = offset(pixel_lanes, lane * pixel_size), offset(lanes, lane * size)
+    nothing = offset(weights, 4 * _BLOCK)
+    blocks = (samples + _BLOCK - 1) // _BLOCK
     for unit in range(lo, hi):
-        image, q = unit // samples, unit % samples
-        top, left, down, right, _, _ = looked_at(
-            grid, unit, height, width, nearest, padding, aligned
-        )
-        whole = not nearest and 0 <= top < height - 1 and 0 <= left < width - 1
-        if whole:  # as below, with all four pixels there
-            upper, beside = weight_of(0, down, right), weight_of(1, down, right)
-            lower, last = weight_of(2, down, right), weight_of(3, down, right)
-            pixels = offset(x, image * channels * height * width + top * width + left)
-            target = offset(y, image * channels * samples + q)
-            for c in range(channels):
-                pixel = offset(pixels, c * height * width)
-                total = np.float64(0)
-                total += pixel[0] * upper
-                total += pixel[1] * beside
-                total += pixel[width] * lower
-                total += pixel[width + 1] * last
-                target[c * samples] = total
-        nothing = np.float64(0)
-        if not nearest:
-            nothing += nothing_at(grid[2 * unit], padding)
-            nothing += nothing_at(grid[2 * unit + 1], padding)
-        for c in range(0 if whole else channels):
-            plane = offset(x, (image * channels + c) * height * width)
-            total = nothing
-            for k in range(1 if nearest else 4):
-                h, w = top + k // 2, left + k % 2
-                if 0 <= h < height and 0 <= w < width:
-                    weight = np.float64(1) if nearest else weight_of(k, down, right)
-                    total += plane[h * width + w] * weight
-            y[(image * channels + c) * samples + q] = total
+        image, q0 = unit // blocks, unit % blocks * _BLOCK
+        first, count = image * samples + q0, min(_BLOCK, samples - q0)
+        look_up(grid, first, count, pixels, weights, height, width, nearest, padding, aligned)
+        for q in range(count):
+            nothing[q] = 0
+            if not nearest:
+                nothing[q] += nothing_at(grid[2 * (first + q)], padding)
+                nothing[q] += nothing_at(grid[2 * (first + q) + 1], padding)
+        for plane in range(image * channels, (image + 1) * channels):
+            source = offset(x, plane * height * width)
+            target = offset(y, plane * samples + q0)
+            if nearest:
+                for q in range(count):
+                    target[q] = nothing[q] + seen(source, pixels[q]) * weights[q]
+            else:
+                for q in range(count):
+                    total = nothing[q]
+                    for k in range(4):
+                        total += seen(source, pixels[k * _BLOCK + q]) * weights[k * _BLOCK + q]
+                    target[q] = total
+
+
+def seen(plane, at):
+    """The pixel there, or 0."""
+    return pick(at < 0, 0.0, plane[max(0, at)])
 
 
 def scatter_samples(
-    gy, grid, gx, channels, height, width, samples, nearest, padding, aligned, lo, hi
-):
-    """A unit is a plane of gx."""
+    gy, grid, gx, pixel_lanes, lanes, pixel_size, size, channels, height, width, samples, some,
+    nearest, padding, aligned, lo, hi, lane,
+):  # fmt: skip
+    """A unit is `some` planes of an image's gx."""
+    pixels, weights = offset(pixel_lanes, lane * pixel_size), offset(lanes, lane * size)
+    parts = (channels + some - 1) // some
     for unit in range(lo, hi):
-        to = offset(gx, unit * height * width)
-        for k in range(height * width):
-            to[k] = 0
-        for q in range(samples):
-            at = unit // channels * samples + q
-            top, left, down, right, _, _ = looked_at(
-                grid, at, height, width, nearest, padding, aligned
-            )
-            for k in range(1 if nearest else 4):
-                h, w = top + k // 2, left + k % 2
-                if 0 <= h < height and 0 <= w < width:
-                    weight = np.float64(1) if nearest else weight_of(k, down, right)
-                    to[h * width + w] += gy[unit * samples + q] * weight
+        image, c0 = unit // parts, unit % parts * some
+        begin, end = image * channels + c0, image * channels + min(channels, c0 + some)
+        clear_run(offset(gx, begin * height * width), gy, (end - begin) * height * width)
+        for q0 in range(0, samples, _BLOCK):
+            count = min(_BLOCK, samples - q0)
+            look_up(
+                grid, image * samples + q0, count, pixels, weights, height, width, nearest, padding,
+                aligned,
+            )  # fmt: skip
+            for plane in range(begin, end):
+                to = offset(gx, plane * height * width)
+                source = offset(gy, plane * samples + q0)
+                for q in range(count):
+                    for k in range(1 if nearest else 4):
+                        at = pixels[k * _BLOCK + q]
+                        if at >= 0:
+                            to[at] += source[q] * weights[k * _BLOCK + q]
 
 
 def slopes_of_samples(
-    gy, x, grid, ggrid, channels, height, width, samples, nearest, padding, aligned, lo, hi
-):
-    """A unit is a place of the grid."""
+    gy, x, grid, ggrid, pixel_lanes, lanes, pixel_size, size, channels, height, width, samples,
+    nearest, padding, aligned, lo, hi, lane,
+):  # fmt: skip
+    """A unit is `_BLOCK` places of an image."""
+    pixels, weights = offset(pixel_lanes, lane * pixel_size), offset(lanes, lane * size)
+    products = offset(weights, 4 * _BLOCK)
+    blocks = (samples + _BLOCK - 1) // _BLOCK
     for unit in range(lo, hi):
-        image, q = unit // samples, unit % samples
-        top, left, down, right, along, across = looked_at(
-            grid, unit, height, width, nearest, padding, aligned
-        )
-        by_column, by_row = np.float64(0), np.float64(0)
-        if not nearest:
-            by_column += nothing_at(grid[2 * unit + 1], padding)
-            by_row += nothing_at(grid[2 * unit], padding)
+        image, q0 = unit // blocks, unit % blocks * _BLOCK
+        first, count = image * samples + q0, min(_BLOCK, samples - q0)
+        look_up(grid, first, count, pixels, weights, height, width, nearest, padding, aligned)
+        for i in range(4 * _BLOCK):
+            products[i] = 0
+        for plane in range(
+            image * channels, image * channels if nearest else (image + 1) * channels
+        ):
+            source = offset(x, plane * height * width)
+            given = offset(gy, plane * samples + q0)
             for k in range(4):
-                h, w = top + k // 2, left + k % 2
-                if 0 <= h < height and 0 <= w < width:
-                    products = np.float64(0)
-                    for c in range(channels):
-                        plane = image * channels + c
-                        value = x[(plane * height + h) * width + w]
-                        products += gy[plane * samples + q] * value
+                at, total = offset(pixels, k * _BLOCK), offset(products, k * _BLOCK)
+                for q in range(count):
+                    total[q] += pick(at[q] < 0, 0.0, given[q] * source[max(0, at[q])])
+        for q in range(count):
+            _, _, down, right, along, across = looked_at(
+                grid, first + q, height, width, nearest, padding, aligned
+            )
+            by_column, by_row = np.float64(0), np.float64(0)
+            if not nearest:
+                by_column += nothing_at(grid[2 * (first + q) + 1], padding)
+                by_row += nothing_at(grid[2 * (first + q)], padding)
+                for k in range(4):
                     vertical = down if k // 2 else 1 - down
                     horizontal = right if k % 2 else 1 - right
-                    if across != 0:
-                        by_column += products * (vertical if k % 2 else -vertical) * across
-                    if along != 0:
-                        by_row += products * (horizontal if k // 2 else -horizontal) * along
-        ggrid[2 * unit] = by_column
-        ggrid[2 * unit + 1] = by_row
+                    total = products[k * _BLOCK + q]
+                    if across != 0 and pixels[k * _BLOCK + q] >= 0:
+                        by_column += total * (vertical if k % 2 else -vertical) * across
+                    if along != 0 and pixels[k * _BLOCK + q] >= 0:
+                        by_row += total * (horizontal if k // 2 else -horizontal) * along
+            ggrid[2 * (first + q)] = by_column
+            ggrid[2 * (first + q) + 1] = by_row

@@ -26,7 +26,7 @@ def place_of(coordinate, size, padding, aligned):
         else:
             if apart < 0:
                 apart, slope = -apart, -slope
-            turns = apart % (2 * span)
+            turns = np.fmod(apart, 2 * span)
             place = low + turns
             if turns >= span:
                 place, slope = high - (turns - span), -slope
