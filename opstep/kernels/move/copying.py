@@ -19,6 +19,7 @@ from math import prod
 
 from opstep.kernels.move import cuda_copying as gpu
 from opstep.kernels.move.cuda_copying import plane_of
+from opstep.kernels.pointwise import broadcast
 from opstep.kernels.pointwise.cuda_elementwise import elementwise, itself
 from opstep.kernels.rules.axes import strides_of
 from opstep.kernels.rules.literals import bits_of
@@ -261,15 +262,9 @@ def merged(
     shape: Sequence[int], x_strides: Sequence[int], y_strides: Sequence[int]
 ) -> list[tuple[int, int, int]]:
     """(extent, source stride, target stride) of each axis, with neighbours merged; at least one."""
-    dims: list[tuple[int, int, int]] = []
-    for n, xs, ys in zip(shape, x_strides, y_strides, strict=True):
-        if n == 1:
-            continue
-        if dims and dims[-1][1] == n * xs and dims[-1][2] == n * ys:
-            dims[-1] = (dims[-1][0] * n, xs, ys)
-        else:
-            dims.append((n, xs, ys))
-    return dims or [(1, 1, 1)]
+    layout = broadcast.merged(shape, (x_strides, y_strides), (0, 0))
+    dims = zip(layout.shape, *layout.strides, strict=True)
+    return [axis for axis in dims if axis[0] != 1] or [(1, 1, 1)]
 
 
 def _tiled(x: Arg, y: Arg, dims, k: int, x_start: int, y_start: int, cuda) -> Launch:

@@ -8,7 +8,7 @@ own, an op means what NumPy's function of its name does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 
 import numpy as np
 
@@ -37,17 +37,20 @@ def without_warnings(function: Callable) -> Callable:
 
 
 class Elementwise(Op):
-    """Operands that broadcast, and a function of one element of each. Numeric attributes reach it
-    behind these, in the order declared.
+    """Operands that broadcast, and a function of one element of each: `scalar`, or for integers
+    `integer`, where it is another one. Numeric attributes are its last arguments, in the order
+    declared.
     """
 
     traits = Traits(as_stored=True)
+    integer: Callable | None = None
     alone: tuple[str, ...] = ()  # element types in which compilers make no vectors of `scalar`
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "signature" in cls.__dict__ and not hasattr(cls, "oracle"):
-            cls.oracle = staticmethod(without_warnings(getattr(np, cls.name)))
+        if "signature" in cls.__dict__:
+            oracle = cls.oracle if hasattr(cls, "oracle") else getattr(np, cls.name)
+            cls.oracle = staticmethod(without_warnings(oracle))
 
     def infer(*operands, **attrs):
         return operands[0].with_shape(broadcast_shape(*operands))
@@ -59,7 +62,8 @@ class Elementwise(Op):
     @classmethod
     def function(cls, *operands, **attrs) -> tuple[Callable, list]:
         """What computes an element for operands of these types, and the numbers that it takes."""
-        return cls.scalar, list(attrs.values())
+        whole = cls.integer is not None and not operands[0].dtype.is_float
+        return (cls.integer if whole else cls.scalar), list(attrs.values())
 
     def clamp(dtype, **attrs) -> Clamp | None:
         """The clamp that this op is, for elements of `dtype`; None if it is none."""
@@ -136,3 +140,18 @@ def onto(g: Builder, x: Var | int | float, gradient: Callable[[], Var]) -> Var |
     if not isinstance(x, Var) or not x.dtype.is_float:
         return None
     return g.sum_to(gradient(), x)
+
+
+def derivatives(*parts: Callable[..., Var]) -> Callable:
+    """The `grad` of an op with one result, from an expression for each operand: the gradient by it,
+    of (g, *operands, result, the result's gradient), and of attributes by name.
+    """
+
+    def grad(g, operands, results, grads, **attrs):
+        given = (g, *operands, results[0], grads[0])
+        return tuple(
+            onto(g, x, partial(part, *given, **attrs))
+            for x, part in zip(operands, parts, strict=True)
+        )
+
+    return grad

@@ -16,9 +16,9 @@ from opstep.kernels.pointwise.elementwise import (
     INTEGERS,
     Binary,
     Unary,
+    derivatives,
     guarded_loop,
     onto,
-    without_warnings,
 )
 from opstep.kernels.rules.faults import LOGARITHM, OUT_OF_DOMAIN, OVERFLOW, WAVE, elementwise
 from opstep.runtime.device.launch import Launch
@@ -42,11 +42,10 @@ class pow(Binary):
     )
 
     def oracle(a, b):
-        with np.errstate(all="ignore"):
-            if a.dtype.kind == "f":
-                return np.power(a, b)
-            inverse = np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0)), 0)
-            return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+        if a.dtype.kind == "f":
+            return np.power(a, b)
+        inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0))
+        return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 
     scalar = fastmath.pow
 
@@ -64,10 +63,6 @@ class pow(Binary):
             factor *= factor
             left >>= 1
         return y
-
-    @classmethod
-    def function(cls, a, b):
-        return (cls.scalar if a.dtype.is_float else cls.integer), []
 
     def grad(g, operands, results, grads):
         (a, b), (y,), (gy,) = operands, results, grads
@@ -123,9 +118,7 @@ class sqrt(Unary):
     source = "torch.sqrt, ONNX Sqrt"
     faults = Faults(elementwise, Rule("square root of a negative number", lambda x: x < 0))
     scalar = np.sqrt
-
-    def grad(g, operands, results, grads):
-        return (g.div(g.mul(grads[0], 0.5), results[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.div(g.mul(gy, 0.5), y))
 
 
 class rsqrt(Unary):
@@ -139,14 +132,14 @@ class rsqrt(Unary):
         Rule("square root of a negative number", lambda x: x < 0),
         Rule("1 / sqrt(0)", lambda x: x == 0),
     )
-    oracle = without_warnings(lambda x: 1.0 / np.sqrt(x))
+
+    def oracle(x):
+        return 1.0 / np.sqrt(x)
 
     def scalar(x):
         return 1.0 / np.sqrt(x)
 
-    def grad(g, operands, results, grads):
-        (y,) = results
-        return (g.mul(g.mul(grads[0], -0.5), g.mul(y, g.square(y))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(g.mul(gy, -0.5), g.mul(y, g.square(y))))
 
 
 class exp(Unary):
@@ -157,9 +150,7 @@ class exp(Unary):
     source = "torch.exp, ONNX Exp"
     faults = OVERFLOW
     scalar = fastmath.exp
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], results[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, y))
 
 
 class exp2(Unary):
@@ -171,9 +162,7 @@ class exp2(Unary):
     source = "torch.exp2"
     faults = OVERFLOW
     scalar = fastmath.exp2
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.mul(results[0], math.log(2.0))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.mul(y, math.log(2.0))))
 
 
 class expm1(Unary):
@@ -184,9 +173,7 @@ class expm1(Unary):
     source = "torch.expm1"
     faults = OVERFLOW
     scalar = fastmath.expm1
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.add(results[0], 1.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.add(y, 1.0)))
 
 
 class log(Unary):
@@ -197,9 +184,7 @@ class log(Unary):
     source = "torch.log, ONNX Log"
     faults = LOGARITHM
     scalar = fastmath.log
-
-    def grad(g, operands, results, grads):
-        return (g.div(grads[0], operands[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.div(gy, x))
 
 
 class log2(Unary):
@@ -211,9 +196,7 @@ class log2(Unary):
     source = "torch.log2"
     faults = LOGARITHM
     scalar = fastmath.log2
-
-    def grad(g, operands, results, grads):
-        return (g.div(g.mul(grads[0], 1.0 / math.log(2.0)), operands[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.div(g.mul(gy, 1.0 / math.log(2.0)), x))
 
 
 class log10(Unary):
@@ -225,9 +208,7 @@ class log10(Unary):
     source = "torch.log10"
     faults = LOGARITHM
     scalar = math.log10
-
-    def grad(g, operands, results, grads):
-        return (g.div(g.mul(grads[0], 1.0 / math.log(10.0)), operands[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.div(g.mul(gy, 1.0 / math.log(10.0)), x))
 
 
 class log1p(Unary):
@@ -242,9 +223,7 @@ class log1p(Unary):
         Rule("log of 0, 1 + x", lambda x: x == -1),
     )
     scalar = fastmath.log1p
-
-    def grad(g, operands, results, grads):
-        return (g.div(grads[0], g.add(operands[0], 1.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.div(gy, g.add(x, 1.0)))
 
 
 class _Wave(Unary):
@@ -267,9 +246,7 @@ class sin(_Wave):
     source = "torch.sin, ONNX Sin"
     scalar = fastmath.sin
     near = staticmethod(fastmath.near_sin)
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.cos(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.cos(x)))
 
 
 class cos(_Wave):
@@ -280,9 +257,7 @@ class cos(_Wave):
     source = "torch.cos, ONNX Cos"
     scalar = fastmath.cos
     near = staticmethod(fastmath.near_cos)
-
-    def grad(g, operands, results, grads):
-        return (g.neg(g.mul(grads[0], g.sin(operands[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.neg(g.mul(gy, g.sin(x))))
 
 
 class tan(Unary):
@@ -294,9 +269,7 @@ class tan(Unary):
     source = "torch.tan, ONNX Tan"
     faults = WAVE
     scalar = math.tan
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.add(g.square(results[0]), 1.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.add(g.square(y), 1.0)))
 
 
 class asin(Unary):
@@ -307,9 +280,7 @@ class asin(Unary):
     source = "torch.asin, ONNX Asin"
     faults = OUT_OF_DOMAIN
     scalar = math.asin
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], _one_less_square(g, operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, _one_less_square(g, x)))
 
 
 class acos(Unary):
@@ -320,9 +291,7 @@ class acos(Unary):
     source = "torch.acos, ONNX Acos"
     faults = OUT_OF_DOMAIN
     scalar = math.acos
-
-    def grad(g, operands, results, grads):
-        return (g.neg(g.mul(grads[0], _one_less_square(g, operands[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.neg(g.mul(gy, _one_less_square(g, x))))
 
 
 def _one_less_square(g, x):
@@ -338,9 +307,7 @@ class atan(Unary):
     source = "torch.atan, ONNX Atan"
     faults = NO_FAULTS
     scalar = fastmath.atan
-
-    def grad(g, operands, results, grads):
-        return (g.div(grads[0], g.add(g.square(operands[0]), 1.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.div(gy, g.add(g.square(x), 1.0)))
 
 
 class sinh(Unary):
@@ -352,9 +319,7 @@ class sinh(Unary):
     source = "torch.sinh, ONNX Sinh"
     faults = OVERFLOW
     scalar = math.sinh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.cosh(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.cosh(x)))
 
 
 class cosh(Unary):
@@ -366,9 +331,7 @@ class cosh(Unary):
     source = "torch.cosh, ONNX Cosh"
     faults = OVERFLOW
     scalar = math.cosh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.sinh(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.sinh(x)))
 
 
 class tanh(Unary):
@@ -379,9 +342,7 @@ class tanh(Unary):
     source = "torch.tanh, ONNX Tanh"
     faults = NO_FAULTS
     scalar = fastmath.tanh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.sub(1.0, g.square(results[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.sub(1.0, g.square(y))))
 
 
 class asinh(Unary):
@@ -393,9 +354,7 @@ class asinh(Unary):
     source = "torch.asinh, ONNX Asinh"
     faults = NO_FAULTS
     scalar = math.asinh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.rsqrt(g.add(g.square(operands[0]), 1.0))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.rsqrt(g.add(g.square(x), 1.0))))
 
 
 class acosh(Unary):
@@ -407,9 +366,7 @@ class acosh(Unary):
     source = "torch.acosh, ONNX Acosh"
     faults = Faults(elementwise, Rule("less than 1, where it is defined", lambda x: x < 1))
     scalar = math.acosh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.rsqrt(g.sub(g.square(operands[0]), 1.0))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.rsqrt(g.sub(g.square(x), 1.0))))
 
 
 class atanh(Unary):
@@ -425,9 +382,7 @@ class atanh(Unary):
         *OUT_OF_DOMAIN.rules,
     )
     scalar = math.atanh
-
-    def grad(g, operands, results, grads):
-        return (g.div(grads[0], g.sub(1.0, g.square(operands[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.div(gy, g.sub(1.0, g.square(x))))
 
 
 class erf(Unary):
@@ -439,9 +394,7 @@ class erf(Unary):
     source = "torch.erf, ONNX Erf"
     faults = NO_FAULTS
 
-    def oracle(x):
-        return np.vectorize(math.erf, otypes=[np.float64])(x)
-
+    oracle = np.vectorize(math.erf, otypes=[np.float64])
     scalar = fastmath.erf
 
     def grad(g, operands, results, grads):
