@@ -1,9 +1,8 @@
 """Strided block copies: what transpose, slice, concat, pad and their like come down to.
 
 A block is a box of elements with a stride for each axis in the source and in the target. Axes that
-lie behind each other in both are merged, then one of three kernels runs:
+lie behind each other in both are merged, then one of two kernels runs:
 
-- `copy_flat`: both sides are one run of elements;
 - `copy_rows`: runs along the last axis, an odometer over the others;
 - `copy_tiles`: the source is contiguous along another axis than the target (a transposition): tiles
   go through a small buffer, so that both sides are touched a cache line at a time.
@@ -32,13 +31,6 @@ from opstep.runtime.ir.types import DType, TensorType, f32, i64
 TILE = 32
 _SHORT = 8  # elements of a row
 _NEAR = 1 << 14  # bytes
-
-
-def copy_flat(x, y, x_start, y_start, lo, hi):
-    source = offset(x, x_start)
-    target = offset(y, y_start)
-    for i in range(lo, hi):
-        target[i] = source[i]
 
 
 def copy_segment(source, xs, target, ys, count):
@@ -198,8 +190,6 @@ def copy_block(
         x, y = as_carrier(x), as_carrier(y)
         if x.dtype is not y.dtype:  # one of them is working memory, already converted
             x, y = _uncarried(x, y)
-    if len(dims) == 1 and dims[0][1:] == (1, 1):
-        return [Launch(copy_flat, x, y, x_start, y_start, units=total, cuda=cuda)]
     plane = plane_of(dims)
     if plane is not None:
         return [_tiled(x, y, dims, plane, x_start, y_start, cuda)]

@@ -111,7 +111,6 @@ class elu(Unary):
 class sigmoid(Unary):
     """The logistic function, accurate at both ends."""
 
-    signature = "sigmoid(x: F)"
     formula = "1 / (1 + e**-x)"
     source = "torch.sigmoid, ONNX Sigmoid"
     faults = NO_FAULTS
@@ -127,7 +126,6 @@ class sigmoid(Unary):
 class silu(Unary):
     """x * sigmoid(x), also called swish."""
 
-    signature = "silu(x: F)"
     formula = "x / (1 + e**-x)"
     source = "Elfwing, Uchibe, Doya 2017; torch.nn.functional.silu, ONNX Swish"
     faults = Faults(elementwise, Rule("0 times infinity", lambda x: x == -np.inf))
@@ -226,7 +224,6 @@ class softplus(Unary):
 class mish(Unary):
     """x * tanh(softplus(x))."""
 
-    signature = "mish(x: F)"
     formula = "x * tanh(ln(1 + e**x))"
     source = "Misra 2019; torch.nn.functional.mish, ONNX Mish"
     faults = NO_FAULTS
@@ -273,7 +270,6 @@ class hard_sigmoid(Unary):
 class hard_swish(Unary):
     """x * hard_sigmoid(x)."""
 
-    signature = "hard_swish(x: F)"
     formula = "x * min(max(x + 3, 0), 6) / 6"
     source = "Howard et al. 2019 (MobileNetV3); torch.nn.functional.hardswish, ONNX HardSwish"
     faults = OVERFLOW

@@ -11,7 +11,7 @@ import operator
 import numpy as np
 
 from opstep.kernels.math.fastmath import fmod as float_fmod
-from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, derivatives, onto, same
+from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, derivatives, same
 from opstep.kernels.rules.faults import OVERFLOW, REMAINDER, elementwise
 from opstep.kernels.rules.literals import check_value, limits
 from opstep.runtime.device.launch import Clamp
@@ -63,7 +63,6 @@ class mul(Binary):
 class div(Binary):
     """a / b, true division: integers are divided as f32."""
 
-    signature = "div(a: F, b: F)"
     formula = "a / b"
     source = "torch.div, numpy.divide and true_divide, ONNX Div (of floats)"
     faults = Faults(
@@ -161,6 +160,12 @@ class fmod(Binary):
     )
 
 
+def _share(g, x, other, gy, loses):
+    """What x gets of the gradient of an extreme."""
+    kept = g.where(loses(x, other), 0.0, gy)  # both, where one is NaN
+    return g.where(g.equal(x, other), g.mul(gy, 0.5), kept)
+
+
 class maximum(Binary):
     """The larger of two; NaN if either is NaN. Equal operands share the gradient."""
 
@@ -172,8 +177,10 @@ class maximum(Binary):
     def scalar(a, b):
         return a if a > b or a != a else b
 
-    def grad(g, operands, results, grads):
-        return _extreme_grad(g, operands, grads[0], g.less)
+    grad = derivatives(
+        lambda g, a, b, y, gy: _share(g, a, b, gy, g.less),
+        lambda g, a, b, y, gy: _share(g, b, a, gy, g.less),
+    )
 
 
 class minimum(Binary):
@@ -187,18 +194,10 @@ class minimum(Binary):
     def scalar(a, b):
         return a if a < b or a != a else b
 
-    def grad(g, operands, results, grads):
-        return _extreme_grad(g, operands, grads[0], g.greater)
-
-
-def _extreme_grad(g, operands, gy, loses):
-    a, b = operands
-
-    def share(x, other):
-        kept = g.where(loses(x, other), 0.0, gy)  # both, where one is NaN
-        return g.where(g.equal(x, other), g.mul(gy, 0.5), kept)
-
-    return onto(g, a, lambda: share(a, b)), onto(g, b, lambda: share(b, a))
+    grad = derivatives(
+        lambda g, a, b, y, gy: _share(g, a, b, gy, g.greater),
+        lambda g, a, b, y, gy: _share(g, b, a, gy, g.greater),
+    )
 
 
 class neg(Unary):
@@ -261,7 +260,6 @@ class square(Unary):
 class reciprocal(Unary):
     """1 / x."""
 
-    signature = "reciprocal(x: F)"
     formula = "1 / x"
     source = "torch.reciprocal, ONNX Reciprocal"
     faults = Faults(elementwise, Rule("1 / 0", lambda x: x == 0))

@@ -44,9 +44,12 @@ class Elementwise(Op):
 
     traits = Traits(as_stored=True)
     integer: Callable | None = None
+    operands_of_floats = ""  # of a signature that is not written out
     alone: tuple[str, ...] = ()  # element types in which compilers make no vectors of `scalar`
 
     def __init_subclass__(cls, **kwargs):
+        if "scalar" in cls.__dict__ and "signature" not in cls.__dict__:
+            cls.signature = f"{cls.__name__}({cls.operands_of_floats})"
         super().__init_subclass__(**kwargs)
         if "signature" in cls.__dict__:
             oracle = cls.oracle if hasattr(cls, "oracle") else getattr(np, cls.name)
@@ -88,15 +91,19 @@ class Elementwise(Op):
 
 
 class Unary(Elementwise):
-    """One operand."""
+    """One operand. Where nothing else is declared, it is of floats: NAME(x: F)."""
 
     inplace = (0,)
+    operands_of_floats = "x: F"
 
 
 class Binary(Elementwise):
-    """Two operands that broadcast."""
+    """Two operands that broadcast. Where nothing else is declared, these are floats: NAME(a: F, b:
+    F).
+    """
 
     inplace = (0, 1)
+    operands_of_floats = "a: F, b: F"
 
 
 class Relation(Elementwise):

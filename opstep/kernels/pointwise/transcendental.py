@@ -92,7 +92,6 @@ class pow(Binary):
 class atan2(Binary):
     """The angle of the point (x, y) = (b, a), from -pi to pi."""
 
-    signature = "atan2(a: F, b: F)"
     alone = EVERY_TYPE
     formula = "the angle t with a = r*sin(t), b = r*cos(t)"
     source = "torch.atan2, numpy.arctan2"
@@ -113,7 +112,6 @@ class atan2(Binary):
 class sqrt(Unary):
     """The square root; NaN for a negative number."""
 
-    signature = "sqrt(x: F)"
     formula = "x ** 0.5"
     source = "torch.sqrt, ONNX Sqrt"
     faults = Faults(elementwise, Rule("square root of a negative number", lambda x: x < 0))
@@ -124,7 +122,6 @@ class sqrt(Unary):
 class rsqrt(Unary):
     """1 / sqrt(x)."""
 
-    signature = "rsqrt(x: F)"
     formula = "x ** -0.5"
     source = "torch.rsqrt"
     faults = Faults(
@@ -145,7 +142,6 @@ class rsqrt(Unary):
 class exp(Unary):
     """e to the power x."""
 
-    signature = "exp(x: F)"
     formula = "e ** x"
     source = "torch.exp, ONNX Exp"
     faults = OVERFLOW
@@ -156,7 +152,6 @@ class exp(Unary):
 class exp2(Unary):
     """2 to the power x."""
 
-    signature = "exp2(x: F)"
     alone = ("f64",)
     formula = "2 ** x"
     source = "torch.exp2"
@@ -168,7 +163,6 @@ class exp2(Unary):
 class expm1(Unary):
     """e to the power x, minus 1; accurate near 0."""
 
-    signature = "expm1(x: F)"
     formula = "e ** x - 1"
     source = "torch.expm1"
     faults = OVERFLOW
@@ -179,7 +173,6 @@ class expm1(Unary):
 class log(Unary):
     """The natural logarithm; -inf for 0, NaN for a negative number."""
 
-    signature = "log(x: F)"
     formula = "ln(x)"
     source = "torch.log, ONNX Log"
     faults = LOGARITHM
@@ -190,7 +183,6 @@ class log(Unary):
 class log2(Unary):
     """The logarithm to base 2."""
 
-    signature = "log2(x: F)"
     alone = ("f64",)
     formula = "ln(x) / ln(2)"
     source = "torch.log2"
@@ -202,7 +194,6 @@ class log2(Unary):
 class log10(Unary):
     """The logarithm to base 10."""
 
-    signature = "log10(x: F)"
     alone = EVERY_TYPE
     formula = "ln(x) / ln(10)"
     source = "torch.log10"
@@ -214,7 +205,6 @@ class log10(Unary):
 class log1p(Unary):
     """The natural logarithm of 1 + x; accurate near 0."""
 
-    signature = "log1p(x: F)"
     formula = "ln(1 + x)"
     source = "torch.log1p"
     faults = Faults(
@@ -241,7 +231,6 @@ class _Wave(Unary):
 class sin(_Wave):
     """The sine of x in radians."""
 
-    signature = "sin(x: F)"
     alone = EVERY_TYPE
     source = "torch.sin, ONNX Sin"
     scalar = fastmath.sin
@@ -252,7 +241,6 @@ class sin(_Wave):
 class cos(_Wave):
     """The cosine of x in radians."""
 
-    signature = "cos(x: F)"
     alone = EVERY_TYPE
     source = "torch.cos, ONNX Cos"
     scalar = fastmath.cos
@@ -263,7 +251,6 @@ class cos(_Wave):
 class tan(Unary):
     """The tangent of x in radians."""
 
-    signature = "tan(x: F)"
     alone = EVERY_TYPE
     formula = "sin(x) / cos(x)"
     source = "torch.tan, ONNX Tan"
@@ -275,7 +262,6 @@ class tan(Unary):
 class asin(Unary):
     """Inverse sine, in radians; NaN if |x| > 1."""
 
-    signature = "asin(x: F)"
     alone = EVERY_TYPE
     source = "torch.asin, ONNX Asin"
     faults = OUT_OF_DOMAIN
@@ -286,7 +272,6 @@ class asin(Unary):
 class acos(Unary):
     """Inverse cosine, in radians; NaN if |x| > 1."""
 
-    signature = "acos(x: F)"
     alone = EVERY_TYPE
     source = "torch.acos, ONNX Acos"
     faults = OUT_OF_DOMAIN
@@ -302,7 +287,6 @@ def _one_less_square(g, x):
 class atan(Unary):
     """Inverse tangent, in radians."""
 
-    signature = "atan(x: F)"
     alone = EVERY_TYPE
     source = "torch.atan, ONNX Atan"
     faults = NO_FAULTS
@@ -313,7 +297,6 @@ class atan(Unary):
 class sinh(Unary):
     """The hyperbolic sine."""
 
-    signature = "sinh(x: F)"
     alone = EVERY_TYPE
     formula = "(e ** x - e ** -x) / 2"
     source = "torch.sinh, ONNX Sinh"
@@ -325,7 +308,6 @@ class sinh(Unary):
 class cosh(Unary):
     """The hyperbolic cosine."""
 
-    signature = "cosh(x: F)"
     alone = EVERY_TYPE
     formula = "(e ** x + e ** -x) / 2"
     source = "torch.cosh, ONNX Cosh"
@@ -337,7 +319,6 @@ class cosh(Unary):
 class tanh(Unary):
     """The hyperbolic tangent."""
 
-    signature = "tanh(x: F)"
     formula = "(e ** x - e ** -x) / (e ** x + e ** -x)"
     source = "torch.tanh, ONNX Tanh"
     faults = NO_FAULTS
@@ -348,7 +329,6 @@ class tanh(Unary):
 class asinh(Unary):
     """Inverse hyperbolic sine."""
 
-    signature = "asinh(x: F)"
     alone = EVERY_TYPE
     formula = "ln(x + sqrt(x*x + 1))"
     source = "torch.asinh, ONNX Asinh"
@@ -360,7 +340,6 @@ class asinh(Unary):
 class acosh(Unary):
     """Inverse hyperbolic cosine (not negative); NaN if x < 1."""
 
-    signature = "acosh(x: F)"
     alone = EVERY_TYPE
     formula = "ln(x + sqrt(x*x - 1))"
     source = "torch.acosh, ONNX Acosh"
@@ -372,7 +351,6 @@ class acosh(Unary):
 class atanh(Unary):
     """Inverse hyperbolic tangent; NaN if |x| > 1."""
 
-    signature = "atanh(x: F)"
     alone = EVERY_TYPE
     formula = "ln((1 + x) / (1 - x)) / 2"
     source = "torch.atanh, ONNX Atanh"
@@ -388,7 +366,6 @@ class atanh(Unary):
 class erf(Unary):
     """The error function."""
 
-    signature = "erf(x: F)"
     alone = ("f64",)
     formula = "2/sqrt(pi) times the integral of e ** -(t*t) from 0 to x"
     source = "torch.erf, ONNX Erf"
