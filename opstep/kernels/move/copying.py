@@ -19,6 +19,7 @@ from math import prod
 from opstep.kernels.move import cuda_copying as gpu
 from opstep.kernels.move.cuda_copying import plane_of
 from opstep.kernels.pointwise import broadcast
+from opstep.kernels.pointwise.conversions import as_numbers
 from opstep.kernels.pointwise.cuda_elementwise import elementwise, itself
 from opstep.kernels.rules.axes import strides_of
 from opstep.kernels.rules.literals import bits_of
@@ -26,7 +27,7 @@ from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.strided import Places
-from opstep.runtime.ir.types import DType, TensorType, f32, i64
+from opstep.runtime.ir.types import DType, TensorType, i64
 
 TILE = 32
 _SHORT = 8  # elements of a row
@@ -157,13 +158,8 @@ def as_carriers(*args: Arg) -> tuple[Arg, ...]:
     if any(isinstance(a, Arg) and type(a) is not Arg for a in args):
         return args
     if any(type(a) is Arg and a.stored is not a.dtype for a in args):
-        return tuple(map(_widened, args))
+        return tuple(map(as_numbers, args))
     return tuple(map(as_carrier, args))
-
-
-def _widened(a: Arg) -> Arg:
-    half = type(a) is Arg and a.dtype.is_half
-    return Arg(TensorType(f32, a.shape), a.slot, a.stored) if half else a
 
 
 def carrier(dtype: DType) -> DType:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial, wraps
+from typing import Any
 
 import numpy as np
 
@@ -43,13 +44,13 @@ class Elementwise(Op):
     """
 
     traits = Traits(as_stored=True)
-    integer: Callable | None = None
-    operands_of_floats = ""  # of a signature that is not written out
+    integer: Any = None
+    parameters = ""  # of a signature that is not written out: NAME(…)
     alone: tuple[str, ...] = ()  # element types in which compilers make no vectors of `scalar`
 
     def __init_subclass__(cls, **kwargs):
         if "scalar" in cls.__dict__ and "signature" not in cls.__dict__:
-            cls.signature = f"{cls.__name__}({cls.operands_of_floats})"
+            cls.signature = f"{cls.__name__}({cls.parameters})"
         super().__init_subclass__(**kwargs)
         if "signature" in cls.__dict__:
             oracle = cls.oracle if hasattr(cls, "oracle") else getattr(np, cls.name)
@@ -65,8 +66,8 @@ class Elementwise(Op):
     @classmethod
     def function(cls, *operands, **attrs) -> tuple[Callable, list]:
         """What computes an element for operands of these types, and the numbers that it takes."""
-        whole = cls.integer is not None and not operands[0].dtype.is_float
-        return (cls.integer if whole else cls.scalar), list(attrs.values())
+        plain = cls.integer is None or operands[0].dtype.is_float
+        return cls.scalar if plain else cls.integer, list(attrs.values())
 
     def clamp(dtype, **attrs) -> Clamp | None:
         """The clamp that this op is, for elements of `dtype`; None if it is none."""
@@ -91,25 +92,24 @@ class Elementwise(Op):
 
 
 class Unary(Elementwise):
-    """One operand. Where nothing else is declared, it is of floats: NAME(x: F)."""
+    """One operand, of floats unless a signature says otherwise."""
 
     inplace = (0,)
-    operands_of_floats = "x: F"
+    parameters = "x: F"
 
 
 class Binary(Elementwise):
-    """Two operands that broadcast. Where nothing else is declared, these are floats: NAME(a: F, b:
-    F).
-    """
+    """Two operands that broadcast, of floats unless a signature says otherwise."""
 
     inplace = (0, 1)
-    operands_of_floats = "a: F, b: F"
+    parameters = "a: F, b: F"
 
 
 class Relation(Elementwise):
-    """A bool for each element, or pair of elements."""
+    """A bool for each element, or pair of elements: of a pair unless a signature says otherwise."""
 
     grad = None
+    parameters = "a: T, b: T"
 
     def infer(*operands):
         return Elementwise.infer(*operands).with_dtype(boolean)

@@ -217,10 +217,10 @@ class log1p(Unary):
 
 
 class _Wave(Unary):
-    """sin and cos: the vectorised body for the arguments of daily life, the C library's far out."""
+    """sin and cos: a vectorised body up to `REACH`, and beyond that the C library's."""
 
     faults = WAVE
-    traits = Traits()  # far out, halves are computed in f32 by the C library
+    traits = Traits()  # beyond it, halves are computed in f32 by the C library
 
     @classmethod
     def cpu(cls, x, y):

@@ -118,10 +118,10 @@ def sum_of_few(
                         row = offset(source, starts[t])
                         part = 0.0
                         for s in range(q * in_width, q * in_width + in_width):
-                            v = row[columns[s]] * across[s]
-                            part += v if even else pick(across[s] == across[s], v, 0.0)
-                        v = part * down[t]
-                        total += v if even else pick(down[t] == down[t], v, 0.0)
+                            more = part + row[columns[s]] * across[s]
+                            part = more if even else pick(across[s] == across[s], more, part)
+                        more = total + part * down[t]
+                        total = more if even else pick(down[t] == down[t], more, total)
                     if single:
                         total = source[starts[0] + columns[q]]
                     sums[q] = total
