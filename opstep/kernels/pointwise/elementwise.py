@@ -64,7 +64,7 @@ class Elementwise(Op):
         return None if types[0].dtype.name in cls.alone else cls.function(*types, **attrs)
 
     @classmethod
-    def function(cls, *operands, **attrs) -> tuple[Callable, list]:
+    def function(cls, *operands, **attrs) -> tuple[Any, list]:
         """What computes an element for operands of these types, and the numbers that it takes."""
         plain = cls.integer is None or operands[0].dtype.is_float
         return cls.scalar if plain else cls.integer, list(attrs.values())
