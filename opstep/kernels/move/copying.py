@@ -1,9 +1,8 @@
 """Strided block copies: what transpose, slice, concat, pad and their like come down to.
 
 A block is a box of elements with a stride for each axis in the source and in the target. Axes that
-lie behind each other in both are merged, then one of three kernels runs:
+lie behind each other in both are merged, then one of two kernels runs:
 
-- `copy_flat`: both sides are one run of elements;
 - `copy_rows`: runs along the last axis, an odometer over the others;
 - `copy_tiles`: the source is contiguous along another axis than the target (a transposition): tiles
   go through a small buffer, so that both sides are touched a cache line at a time.
@@ -19,6 +18,8 @@ from math import prod
 
 from opstep.kernels.move import cuda_copying as gpu
 from opstep.kernels.move.cuda_copying import plane_of
+from opstep.kernels.pointwise import broadcast
+from opstep.kernels.pointwise.conversions import as_numbers
 from opstep.kernels.pointwise.cuda_elementwise import elementwise, itself
 from opstep.kernels.rules.axes import strides_of
 from opstep.kernels.rules.literals import bits_of
@@ -26,18 +27,11 @@ from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op, Traits
 from opstep.runtime.ir.strided import Places
-from opstep.runtime.ir.types import DType, TensorType, f32, i64
+from opstep.runtime.ir.types import DType, TensorType, i64
 
 TILE = 32
 _SHORT = 8  # elements of a row
 _NEAR = 1 << 14  # bytes
-
-
-def copy_flat(x, y, x_start, y_start, lo, hi):
-    source = offset(x, x_start)
-    target = offset(y, y_start)
-    for i in range(lo, hi):
-        target[i] = source[i]
 
 
 def copy_segment(source, xs, target, ys, count):
@@ -164,13 +158,8 @@ def as_carriers(*args: Arg) -> tuple[Arg, ...]:
     if any(isinstance(a, Arg) and type(a) is not Arg for a in args):
         return args
     if any(type(a) is Arg and a.stored is not a.dtype for a in args):
-        return tuple(map(_widened, args))
+        return tuple(map(as_numbers, args))
     return tuple(map(as_carrier, args))
-
-
-def _widened(a: Arg) -> Arg:
-    half = type(a) is Arg and a.dtype.is_half
-    return Arg(TensorType(f32, a.shape), a.slot, a.stored) if half else a
 
 
 def carrier(dtype: DType) -> DType:
@@ -197,8 +186,6 @@ def copy_block(
         x, y = as_carrier(x), as_carrier(y)
         if x.dtype is not y.dtype:  # one of them is working memory, already converted
             x, y = _uncarried(x, y)
-    if len(dims) == 1 and dims[0][1:] == (1, 1):
-        return [Launch(copy_flat, x, y, x_start, y_start, units=total, cuda=cuda)]
     plane = plane_of(dims)
     if plane is not None:
         return [_tiled(x, y, dims, plane, x_start, y_start, cuda)]
@@ -261,15 +248,9 @@ def merged(
     shape: Sequence[int], x_strides: Sequence[int], y_strides: Sequence[int]
 ) -> list[tuple[int, int, int]]:
     """(extent, source stride, target stride) of each axis, with neighbours merged; at least one."""
-    dims: list[tuple[int, int, int]] = []
-    for n, xs, ys in zip(shape, x_strides, y_strides, strict=True):
-        if n == 1:
-            continue
-        if dims and dims[-1][1] == n * xs and dims[-1][2] == n * ys:
-            dims[-1] = (dims[-1][0] * n, xs, ys)
-        else:
-            dims.append((n, xs, ys))
-    return dims or [(1, 1, 1)]
+    layout = broadcast.merged(shape, (x_strides, y_strides), (0, 0))
+    dims = zip(layout.shape, *layout.strides, strict=True)
+    return [axis for axis in dims if axis[0] != 1] or [(1, 1, 1)]
 
 
 def _tiled(x: Arg, y: Arg, dims, k: int, x_start: int, y_start: int, cuda) -> Launch:

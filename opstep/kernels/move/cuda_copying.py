@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.kernels.pointwise.conversions import as_numbers
 from opstep.kernels.pointwise.cuda_elementwise import gathered, itself
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
 from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.device.texts import from_text
-from opstep.runtime.ir.types import DType, TensorType, f32
+from opstep.runtime.ir.types import DType, TensorType
 
 THREADS = 256  # of a block
 TURN = 4  # words of a row that a thread copies
@@ -70,7 +71,9 @@ def copy_block(x: Arg, y: Arg, dims: Dims, x_start: int = 0, y_start: int = 0) -
         return _converted(x, y, dims, x_start, y_start)
     plane = plane_of(dims)
     if plane is not None and min(dims[plane][0], dims[-1][0]) >= SIDE // 4:
-        return _tiled(x, y, dims, plane, x_start, y_start)
+        dtype = CARRIERS[x.stored.itemsize]
+        source, target = reinterpreted(x, dtype), reinterpreted(y, dtype)
+        return _tiled(source, target, dtype, dims, plane, x_start, y_start)
     sizes = (x.size, y.size)
     run = runs(dims, x.stored.itemsize, x_start, y_start, sizes)
     itemsize = x.stored.itemsize
@@ -100,13 +103,9 @@ def repeated(value: int, itemsize: int) -> int:
 
 def _converted(x: Arg, y: Arg, dims: Dims, x_start: int, y_start: int) -> Grid:
     """Element by element, from one type to another."""
-    source, target = (
-        Arg(TensorType(f32 if a.dtype.is_half else a.dtype, a.shape), a.slot, a.stored)
-        for a in (x, y)
-    )
     *outer, (count, xs, ys) = dims
     run = Run(y.dtype, False, count, xs, ys, tuple(outer), x_start, y_start)
-    return _rows((source, target), run)
+    return _rows((as_numbers(x), as_numbers(y)), run)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -191,11 +190,13 @@ def plane_of(dims: Dims) -> int | None:
     return next((k for k, (n, s, _) in enumerate(dims[:-1]) if s == 1 and n >= 8), None)
 
 
-def _tiled(x: Arg, y: Arg, dims: Dims, k: int, x_start: int, y_start: int) -> Grid:
+def _tiled(
+    x: Arg | Scratch, y: Arg | Scratch, dtype: DType, dims: Dims, k: int, x_start=0, y_start=0
+) -> Grid:
+    """Moves planes of axes `k` and the last one, of memory that holds this type."""
     p, _, yp = dims[k]
     q, xq, _ = dims[-1]
     outer = [*dims[:k], *dims[k + 1 : -1]]
-    dtype = CARRIERS[x.stored.itemsize]
     side = SIDE if dtype.itemsize < 8 else SIDE // 2
     width = min(8, 16 // dtype.itemsize)
     steps = [p, q, xq, yp, x_start, y_start, *(s for d in outer for s in d[1:])]
@@ -205,8 +206,7 @@ def _tiled(x: Arg, y: Arg, dims: Dims, k: int, x_start: int, y_start: int) -> Gr
     table = tuple(d[column] for column in range(3) for d in outer)
     return Grid(
         tiles_kernel(side, width, dtype.numpy.name),
-        *(reinterpreted(x, dtype), reinterpreted(y, dtype), p, q, xq, yp),
-        *(across, down, x_start, y_start, len(outer), table),
+        *(x, y, p, q, xq, yp, across, down, x_start, y_start, len(outer), table),
         grid=across * down * prod(n for n, _, _ in outer),
         block=THREADS,
     )
@@ -214,18 +214,9 @@ def _tiled(x: Arg, y: Arg, dims: Dims, k: int, x_start: int, y_start: int) -> Gr
 
 def transposed(x: Arg | Scratch, y: Scratch, before: int, rows: int, columns: int) -> Grid:
     """y [before, columns, rows] = x [before, rows, columns], in the type that x is computed in."""
-    itemsize = x.dtype.itemsize
-    side, width = (SIDE, 4) if itemsize < 8 else (SIDE // 2, 2)
-    if rows % width or columns % width:
-        width = 1
-    across, down = -(-rows // side), -(-columns // side)
-    sizes = (columns, rows, columns, rows, across, down, 0, 0)
-    return Grid(
-        tiles_kernel(side, width, x.dtype.numpy.name),
-        *(x, y, *sizes, 1, (before, rows * columns, rows * columns)),
-        grid=across * down * before,
-        block=THREADS,
-    )
+    apart = rows * columns
+    dims = ((before, apart, apart), (columns, 1, rows), (rows, columns, 1))
+    return _tiled(x, y, x.dtype, dims, 1)
 
 
 @cache

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 
 import numpy as np
 
 from opstep.kernels.move.copying import Showing, copy_block
+from opstep.kernels.pointwise.cuda_elementwise import elementwise
+from opstep.kernels.pointwise.loops import looped
 from opstep.kernels.rules.axes import around, axis_of
-from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.device.launch import CARRIERS, Arg, Launch
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op, Traits
+from opstep.runtime.ir.types import TensorType
 
 
-class concat(Op):
+class Joining(Op):
+    """Base: copies of the operands, one behind the other along an axis of the result."""
+
+    traits = Traits(moves=True)
+
+    def cpu(*args, axis):
+        *xs, y = args
+        before, extent, after = around(y.shape, axis_of(axis, y.rank))
+        launches: list[Launch] = []
+        start = 0
+        for x in xs:
+            run = x.size // max(before, 1)
+            launches += copy_block(x, y, (before, run), (run, 1), (extent * after, 1), 0, start)
+            start += run
+        return launches
+
+
+class concat(Joining):
     """Joins tensors along an existing axis; their other dims must be equal."""
 
     signature = "concat(xs: T*, *, axis: int = 0)"
     source = "torch.cat, numpy.concatenate, ONNX Concat"
-    traits = Traits(moves=True)
 
     def infer(*xs, axis):
         first = xs[0]
@@ -41,10 +61,6 @@ class concat(Op):
     def oracle(*xs, axis):
         return np.concatenate(xs, axis)
 
-    def cpu(*args, axis):
-        *xs, y = args
-        return _joined(xs, y, axis_of(axis, y.rank))
-
     def grad(g, operands, results, grads, *, axis):
         if len(operands) == 1:
             return (g.to_dtype(grads[0], operands[0].dtype),)
@@ -56,12 +72,11 @@ class concat(Op):
         )
 
 
-class stack(Op):
+class stack(Joining):
     """Joins tensors of the same shape along a new axis; `axis` is its position in the result."""
 
     signature = "stack(xs: T*, *, axis: int = 0)"
     source = "torch.stack"
-    traits = Traits(moves=True)
 
     def infer(*xs, axis):
         first = xs[0]
@@ -75,8 +90,12 @@ class stack(Op):
         return np.stack(xs, axis)
 
     def cpu(*args, axis):
-        *xs, y = args
-        return _joined(xs, y, axis_of(axis, y.rank))
+        words = _pairs(args, axis)
+        return looped(*words) if words else Joining.cpu(*args, axis=axis)
+
+    def cuda(*args, axis):
+        words = _pairs(args, axis)
+        return (elementwise(*words) if words else None) or Joining.cpu(*args, axis=axis)
 
     def grad(g, operands, results, grads, *, axis):
         a = axis_of(axis, results[0].type.rank)
@@ -88,6 +107,35 @@ class stack(Op):
             g.to_dtype(g.reshape(part, shape=x.shape), x.dtype) if x.dtype.is_float else None
             for part, x in zip(parts, operands, strict=True)
         )
+
+
+def _pairs(args: Sequence[Arg], axis: int) -> tuple | None:
+    """Two tensors side by side: a function that makes a word of two elements, and what it goes
+    over. Each line of memory is written once, not by two copies with gaps. None for others.
+    """
+    *xs, y = args
+    width = y.dtype.itemsize
+    plain = all(type(a) is Arg and a.stored is a.dtype is y.dtype for a in args)
+    if len(xs) != 2 or axis_of(axis, y.rank) != y.rank - 1 or not plain or width > 4:
+        return None
+    a, b = (Arg(TensorType(CARRIERS[width], x.shape), x.slot) for x in xs)
+    return (
+        pair_of(8 * width),
+        "stack",
+        (a, b),
+        Arg(TensorType(CARRIERS[2 * width], a.shape), y.slot),
+    )
+
+
+@cache
+def pair_of(bits: int) -> Callable:
+    """A word of two of so many bits."""
+    mask = (1 << bits) - 1
+
+    def pair(a, b):
+        return (np.int64(b) << bits) | (np.int64(a) & mask)
+
+    return pair
 
 
 class split(Showing):
@@ -161,15 +209,3 @@ def _sections(extent: Dim, sections: int) -> tuple[Dim, ...]:
             hint="give the sizes instead",
         )
     return (each,) * (sections - 1) + (last,)
-
-
-def _joined(parts: Sequence[Arg], y: Arg, axis: int) -> list[Launch]:
-    """Copies of the parts, one behind the other along the axis."""
-    before, extent, after = around(y.shape, axis)
-    launches: list[Launch] = []
-    start = 0
-    for part in parts:
-        run = part.size // max(before, 1)
-        launches += copy_block(part, y, (before, run), (run, 1), (extent * after, 1), 0, start)
-        start += run
-    return launches

@@ -189,11 +189,31 @@ class Triangle(Op):
     """Base of tril and triu: matrices in the last two axes, the other triangle zero."""
 
     traits = Traits(moves=True)
+    lower: bool
 
     def infer(x, *, diagonal):
         if x.rank < 2:
             raise Mismatch(f"{x} holds no matrices: it has fewer than two axes", 0)
         return x
+
+    @classmethod
+    def oracle(cls, x, *, diagonal):
+        return (np.tril if cls.lower else np.triu)(x, _nearest(x.shape, diagonal))
+
+    @classmethod
+    def cpu(cls, x, y, *, diagonal):
+        rows, columns = x.shape[-2:]
+        diagonal, moved = _nearest(x.shape, diagonal), (as_carrier(x), as_carrier(y))
+        return Launch(
+            *(copy_triangle, *moved, rows, columns, diagonal, cls.lower),
+            units=prod(x.shape[:-1]) if columns else 0,
+            grain=max(1, 32768 // max(columns, 1)),
+            cuda=lambda: triangle(*moved, rows, columns, diagonal + cls.lower, cls.lower),
+        )
+
+    @classmethod
+    def grad(cls, g, operands, results, grads, *, diagonal):
+        return (getattr(g, cls.name)(grads[0], diagonal=diagonal),)
 
 
 class tril(Triangle):
@@ -201,15 +221,7 @@ class tril(Triangle):
 
     signature = "tril(x: T, *, diagonal: int = 0)"
     source = "torch.tril, ONNX Trilu(upper=0)"
-
-    def oracle(x, *, diagonal):
-        return np.tril(x, _nearest(x.shape, diagonal))
-
-    def cpu(x, y, *, diagonal):
-        return _triangle(x, y, diagonal, lower=True)
-
-    def grad(g, operands, results, grads, *, diagonal):
-        return (g.tril(grads[0], diagonal=diagonal),)
+    lower = True
 
 
 class triu(Triangle):
@@ -217,15 +229,7 @@ class triu(Triangle):
 
     signature = "triu(x: T, *, diagonal: int = 0)"
     source = "torch.triu, ONNX Trilu(upper=1)"
-
-    def oracle(x, *, diagonal):
-        return np.triu(x, _nearest(x.shape, diagonal))
-
-    def cpu(x, y, *, diagonal):
-        return _triangle(x, y, diagonal, lower=False)
-
-    def grad(g, operands, results, grads, *, diagonal):
-        return (g.triu(grads[0], diagonal=diagonal),)
+    lower = False
 
 
 def copy_triangle(x, y, rows, columns, diagonal, lower, lo, hi):
@@ -250,17 +254,6 @@ def _nearest(shape: Sequence[int], diagonal: int) -> int:
     """The diagonal, or one just beyond the matrices for all that lie further: sums stay small."""
     rows, columns = shape[-2:]
     return max(-rows, min(columns, diagonal))
-
-
-def _triangle(x: Arg, y: Arg, diagonal: int, lower: bool) -> Launch:
-    rows, columns = x.shape[-2:]
-    diagonal, moved = _nearest(x.shape, diagonal), (as_carrier(x), as_carrier(y))
-    return Launch(
-        *(copy_triangle, *moved, rows, columns, diagonal, lower),
-        units=prod(x.shape[:-1]) if columns else 0,
-        grain=max(1, 32768 // max(columns, 1)),
-        cuda=lambda: triangle(*moved, rows, columns, diagonal + lower, lower),
-    )
 
 
 # --- several at once ------------------------------------------------------------------------------

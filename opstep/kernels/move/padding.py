@@ -9,7 +9,7 @@ from opstep.kernels.rules.literals import bits_of, check_value
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op, Traits
 
-MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+MODES = ("constant", "reflect", "edge", "wrap")
 
 
 class pad(Op):
@@ -21,7 +21,7 @@ class pad(Op):
     """
 
     signature = 'pad(x: T, *, pads: dims, mode: str = "constant", value: number = 0)'
-    choices = {"mode": tuple(MODES)}
+    choices = {"mode": MODES}
     source = "torch.nn.functional.pad, ONNX Pad"
     traits = Traits(moves=True)
 

@@ -76,6 +76,14 @@ class Replacing(Op):
         return x
 
     @classmethod
+    def oracle(cls, x, source, **attrs):
+        y = x.copy()
+        part = cls.part.oracle(y, **attrs)  # a view
+        part.flags.writeable = True
+        part[...] = source
+        return y
+
+    @classmethod
     def cpu(cls, x, source, y, **attrs):
         (places,) = cls.part.shows(Places.whole(y.shape), **attrs)
         if places.shape != source.shape:
@@ -104,11 +112,6 @@ class slice_scatter(Replacing):
     )
     source = "torch.slice_scatter"
     part, words = slice, "slice"
-
-    def oracle(x, source, *, starts, ends, axes, steps):
-        y = x.copy()
-        y[_indexing(x, starts, ends, axes, steps)] = source
-        return y
 
 
 class select(Showing):
@@ -167,14 +170,6 @@ class diagonal_scatter(Replacing):
     signature = "diagonal_scatter(x: T, source: T, *, offset: int = 0, axes: ints = [0, 1])"
     source = "torch.diagonal_scatter"
     part, words = diagonal, "diagonal"
-
-    def oracle(x, source, *, offset, axes):
-        y = x.copy()
-        n = source.shape[-1]
-        rest = np.moveaxis(y, axes, (-2, -1))  # a view
-        first, second = max(-offset, 0), max(offset, 0)
-        rest[..., np.arange(first, first + n), np.arange(second, second + n)] = source
-        return y
 
 
 # --- diagonals ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from opstep.kernels.math.cuda_fast import for_gpu
 from opstep.kernels.math.fastmath import erf, exp, expm1, log1p
 from opstep.kernels.math.fastmath import sigmoid as logistic
 from opstep.kernels.math.fastmath import tanh as tanh_of
-from opstep.kernels.pointwise.elementwise import Binary, Elementwise, Unary, onto
+from opstep.kernels.pointwise.elementwise import Binary, Elementwise, Unary, derivatives, onto
 from opstep.kernels.rules.faults import OVERFLOW, elementwise
 from opstep.runtime.device.launch import Clamp
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
@@ -35,8 +35,7 @@ class relu(Unary):
     def clamp(dtype):
         return Clamp(0.0, 0.0, math.inf)
 
-    def grad(g, operands, results, grads):
-        return (g.where(g.less_equal(results[0], 0.0), 0.0, grads[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.where(g.less_equal(y, 0.0), 0.0, gy))
 
 
 class leaky_relu(Unary):
@@ -53,9 +52,7 @@ class leaky_relu(Unary):
     def scalar(x, slope):
         return x if x > 0.0 else slope * x
 
-    def grad(g, operands, results, grads, *, slope):
-        (x,), (gy,) = operands, grads
-        return (g.where(g.greater(x, 0.0), gy, g.mul(gy, slope)),)
+    grad = derivatives(lambda g, x, y, gy, slope: g.where(g.greater(x, 0.0), gy, g.mul(gy, slope)))
 
 
 class prelu(Binary):
@@ -114,7 +111,6 @@ class elu(Unary):
 class sigmoid(Unary):
     """The logistic function, accurate at both ends."""
 
-    signature = "sigmoid(x: F)"
     formula = "1 / (1 + e**-x)"
     source = "torch.sigmoid, ONNX Sigmoid"
     faults = NO_FAULTS
@@ -124,16 +120,12 @@ class sigmoid(Unary):
         return np.where(x >= 0, 1.0, e) / (1.0 + e)
 
     scalar = logistic
-
-    def grad(g, operands, results, grads):
-        (y,) = results
-        return (g.mul(grads[0], g.mul(y, g.sub(1.0, y))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.mul(y, g.sub(1.0, y))))
 
 
 class silu(Unary):
     """x * sigmoid(x), also called swish."""
 
-    signature = "silu(x: F)"
     formula = "x / (1 + e**-x)"
     source = "Elfwing, Uchibe, Doya 2017; torch.nn.functional.silu, ONNX Swish"
     faults = Faults(elementwise, Rule("0 times infinity", lambda x: x == -np.inf))
@@ -232,7 +224,6 @@ class softplus(Unary):
 class mish(Unary):
     """x * tanh(softplus(x))."""
 
-    signature = "mish(x: F)"
     formula = "x * tanh(ln(1 + e**x))"
     source = "Misra 2019; torch.nn.functional.mish, ONNX Mish"
     faults = NO_FAULTS
@@ -279,7 +270,6 @@ class hard_sigmoid(Unary):
 class hard_swish(Unary):
     """x * hard_sigmoid(x)."""
 
-    signature = "hard_swish(x: F)"
     formula = "x * min(max(x + 3, 0), 6) / 6"
     source = "Howard et al. 2019 (MobileNetV3); torch.nn.functional.hardswish, ONNX HardSwish"
     faults = OVERFLOW

@@ -11,7 +11,7 @@ import operator
 import numpy as np
 
 from opstep.kernels.math.fastmath import fmod as float_fmod
-from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, onto, same
+from opstep.kernels.pointwise.elementwise import EVERY_TYPE, Binary, Unary, derivatives, same
 from opstep.kernels.rules.faults import OVERFLOW, REMAINDER, elementwise
 from opstep.kernels.rules.literals import check_value, limits
 from opstep.runtime.device.launch import Clamp
@@ -30,11 +30,7 @@ class add(Binary):
         elementwise, Rule("inf - inf", lambda a, b: infinite(a) & infinite(b) & (a == -b))
     )
     scalar = operator.add
-
-    def grad(g, operands, results, grads):
-        a, b = operands
-        (gy,) = grads
-        return onto(g, a, lambda: gy), onto(g, b, lambda: gy)
+    grad = derivatives(lambda g, a, b, y, gy: gy, lambda g, a, b, y, gy: gy)
 
 
 class sub(Binary):
@@ -46,11 +42,7 @@ class sub(Binary):
     faults = Faults(elementwise, Rule("inf - inf", lambda a, b: infinite(a) & (a == b)))
     oracle = np.subtract
     scalar = operator.sub
-
-    def grad(g, operands, results, grads):
-        a, b = operands
-        (gy,) = grads
-        return onto(g, a, lambda: gy), onto(g, b, lambda: g.neg(gy))
+    grad = derivatives(lambda g, a, b, y, gy: gy, lambda g, a, b, y, gy: g.neg(gy))
 
 
 class mul(Binary):
@@ -65,17 +57,12 @@ class mul(Binary):
     )
     oracle = np.multiply
     scalar = operator.mul
-
-    def grad(g, operands, results, grads):
-        a, b = operands
-        (gy,) = grads
-        return onto(g, a, lambda: g.mul(gy, b)), onto(g, b, lambda: g.mul(gy, a))
+    grad = derivatives(lambda g, a, b, y, gy: g.mul(gy, b), lambda g, a, b, y, gy: g.mul(gy, a))
 
 
 class div(Binary):
     """a / b, true division: integers are divided as f32."""
 
-    signature = "div(a: F, b: F)"
     formula = "a / b"
     source = "torch.div, numpy.divide and true_divide, ONNX Div (of floats)"
     faults = Faults(
@@ -86,24 +73,12 @@ class div(Binary):
     )
     oracle = np.true_divide
     scalar = operator.truediv
-
-    def grad(g, operands, results, grads):
-        (a, b), (y,), (gy,) = operands, results, grads
-        return (
-            onto(g, a, lambda: g.div(gy, b)),
-            onto(g, b, lambda: g.neg(g.mul(gy, g.div(y, b)))),
-        )
+    grad = derivatives(
+        lambda g, a, b, y, gy: g.div(gy, b), lambda g, a, b, y, gy: g.neg(g.mul(gy, g.div(y, b)))
+    )
 
 
-class _IntegerOrFloat(Binary):
-    """A binary op whose integer form is another function, `whole`."""
-
-    @classmethod
-    def function(cls, a, b):
-        return (cls.scalar if a.dtype.is_float else cls.integer), []
-
-
-class floor_div(_IntegerOrFloat):
+class floor_div(Binary):
     """The largest integer not above a / b; integers divided by 0 give 0.
 
     A zero has the sign of a / b, as in NumPy and PyTorch. The gradient is 0 almost everywhere.
@@ -114,10 +89,7 @@ class floor_div(_IntegerOrFloat):
     formula = "floor(a / b), exact where a / b itself would be rounded up to a whole number"
     source = "torch.floor_divide, numpy.floor_divide"
     faults = div.faults
-
-    def oracle(a, b):
-        with np.errstate(all="ignore"):
-            return np.floor_divide(a, b)
+    oracle = np.floor_divide
 
     def scalar(a, b):
         if b == 0.0:
@@ -139,7 +111,7 @@ class floor_div(_IntegerOrFloat):
         return None, None
 
 
-class rem(_IntegerOrFloat):
+class rem(Binary):
     """The remainder of floor_div, with the sign of b. For integers, 0 if b is 0."""
 
     signature = "rem(a: N, b: N)"
@@ -147,10 +119,7 @@ class rem(_IntegerOrFloat):
     formula = "a - b*floor(a / b)"
     source = "torch.remainder, numpy.mod, ONNX Mod (fmod=0)"
     faults = REMAINDER
-
-    def oracle(a, b):
-        with np.errstate(all="ignore"):
-            return np.mod(a, b)
+    oracle = np.mod
 
     def scalar(a, b):
         rest = float_fmod(a, b)
@@ -162,16 +131,12 @@ class rem(_IntegerOrFloat):
     def integer(a, b):
         return a - a if b == 0 or b == -1 else a % b
 
-    def grad(g, operands, results, grads):
-        a, b = operands
-        (gy,) = grads
-        return (
-            onto(g, a, lambda: gy),
-            onto(g, b, lambda: g.neg(g.mul(gy, g.floor_div(a, b)))),
-        )
+    grad = derivatives(
+        lambda g, a, b, y, gy: gy, lambda g, a, b, y, gy: g.neg(g.mul(gy, g.floor_div(a, b)))
+    )
 
 
-class fmod(_IntegerOrFloat):
+class fmod(Binary):
     """The remainder of a division rounded towards zero, with the sign of a. For integers, 0 if b is
     0.
     """
@@ -190,13 +155,15 @@ class fmod(_IntegerOrFloat):
         rest = a % b
         return rest - b if rest != 0 and (a < 0) != (b < 0) else rest
 
-    def grad(g, operands, results, grads):
-        a, b = operands
-        (gy,) = grads
-        return (
-            onto(g, a, lambda: gy),
-            onto(g, b, lambda: g.neg(g.mul(gy, g.trunc(g.div(a, b))))),
-        )
+    grad = derivatives(
+        lambda g, a, b, y, gy: gy, lambda g, a, b, y, gy: g.neg(g.mul(gy, g.trunc(g.div(a, b))))
+    )
+
+
+def _share(g, x, other, gy, loses):
+    """What x gets of the gradient of an extreme."""
+    kept = g.where(loses(x, other), 0.0, gy)  # both, where one is NaN
+    return g.where(g.equal(x, other), g.mul(gy, 0.5), kept)
 
 
 class maximum(Binary):
@@ -210,8 +177,10 @@ class maximum(Binary):
     def scalar(a, b):
         return a if a > b or a != a else b
 
-    def grad(g, operands, results, grads):
-        return _extreme_grad(g, operands, grads[0], g.less)
+    grad = derivatives(
+        lambda g, a, b, y, gy: _share(g, a, b, gy, g.less),
+        lambda g, a, b, y, gy: _share(g, b, a, gy, g.less),
+    )
 
 
 class minimum(Binary):
@@ -225,18 +194,10 @@ class minimum(Binary):
     def scalar(a, b):
         return a if a < b or a != a else b
 
-    def grad(g, operands, results, grads):
-        return _extreme_grad(g, operands, grads[0], g.greater)
-
-
-def _extreme_grad(g, operands, gy, loses):
-    a, b = operands
-
-    def share(x, other):
-        kept = g.where(loses(x, other), 0.0, gy)  # both, where one is NaN
-        return g.where(g.equal(x, other), g.mul(gy, 0.5), kept)
-
-    return onto(g, a, lambda: share(a, b)), onto(g, b, lambda: share(b, a))
+    grad = derivatives(
+        lambda g, a, b, y, gy: _share(g, a, b, gy, g.greater),
+        lambda g, a, b, y, gy: _share(g, b, a, gy, g.greater),
+    )
 
 
 class neg(Unary):
@@ -248,9 +209,7 @@ class neg(Unary):
     faults = NO_FAULTS
     oracle = np.negative
     scalar = operator.neg
-
-    def grad(g, operands, results, grads):
-        return (g.neg(grads[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.neg(gy))
 
 
 class abs(Unary):
@@ -261,9 +220,7 @@ class abs(Unary):
     source = "torch.abs, numpy.absolute, ONNX Abs"
     faults = NO_FAULTS
     scalar = np.abs
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.sign(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.sign(x)))
 
 
 class sign(Unary):
@@ -279,16 +236,11 @@ class sign(Unary):
             return 1.0
         return -1.0 if x < 0.0 else x
 
-    @classmethod
-    def function(cls, x):
-        return (cls.scalar if x.dtype.is_float else cls.integer), []
-
     @staticmethod
     def integer(x):
         return (1 if x > 0 else 0) - (1 if x < 0 else 0)
 
-    def grad(g, operands, results, grads):
-        return (g.zeros_like(operands[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.zeros_like(x))
 
 
 class square(Unary):
@@ -302,27 +254,23 @@ class square(Unary):
     def scalar(x):
         return x * x
 
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.mul(operands[0], 2.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.mul(x, 2.0)))
 
 
 class reciprocal(Unary):
     """1 / x."""
 
-    signature = "reciprocal(x: F)"
     formula = "1 / x"
     source = "torch.reciprocal, ONNX Reciprocal"
     faults = Faults(elementwise, Rule("1 / 0", lambda x: x == 0))
 
     def oracle(x):
-        with np.errstate(all="ignore"):
-            return 1.0 / x
+        return 1.0 / x
 
     def scalar(x):
         return 1.0 / x
 
-    def grad(g, operands, results, grads):
-        return (g.neg(g.mul(grads[0], g.square(results[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.neg(g.mul(gy, g.square(y))))
 
 
 class clip(Unary):
@@ -410,13 +358,8 @@ class _Rounding(Unary):
     """To a whole number; integers stay as they are. The gradient is 0 almost everywhere."""
 
     faults = NO_FAULTS
-
-    @classmethod
-    def function(cls, x):
-        return (cls.scalar if x.dtype.is_float else same), []
-
-    def grad(g, operands, results, grads):
-        return (g.zeros_like(operands[0]),)
+    integer = staticmethod(same)
+    grad = derivatives(lambda g, x, y, gy: g.zeros_like(x))
 
 
 class floor(_Rounding):
@@ -440,8 +383,7 @@ class round(_Rounding):
 
     signature = "round(x: N)"
     source = "torch.round, ONNX Round"
-    oracle = np.rint
-    scalar = np.rint
+    oracle = scalar = np.rint
 
 
 class trunc(_Rounding):

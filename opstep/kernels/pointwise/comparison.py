@@ -16,7 +16,6 @@ from opstep.runtime.ir.types import boolean
 class equal(Relation):
     """Whether a = b; NaN equals nothing."""
 
-    signature = "equal(a: T, b: T)"
     source = "torch.eq, ONNX Equal"
     scalar = operator.eq
 
@@ -24,7 +23,6 @@ class equal(Relation):
 class not_equal(Relation):
     """Whether a and b differ; NaN differs from everything, including itself."""
 
-    signature = "not_equal(a: T, b: T)"
     source = "torch.ne"
     scalar = operator.ne
 
@@ -32,7 +30,6 @@ class not_equal(Relation):
 class less(Relation):
     """Whether a < b."""
 
-    signature = "less(a: T, b: T)"
     source = "torch.lt, ONNX Less"
     scalar = operator.lt
 
@@ -40,7 +37,6 @@ class less(Relation):
 class less_equal(Relation):
     """Whether a <= b."""
 
-    signature = "less_equal(a: T, b: T)"
     source = "torch.le, ONNX LessOrEqual"
     scalar = operator.le
 
@@ -48,7 +44,6 @@ class less_equal(Relation):
 class greater(Relation):
     """Whether a > b."""
 
-    signature = "greater(a: T, b: T)"
     source = "torch.gt, ONNX Greater"
     scalar = operator.gt
 
@@ -56,7 +51,6 @@ class greater(Relation):
 class greater_equal(Relation):
     """Whether a >= b."""
 
-    signature = "greater_equal(a: T, b: T)"
     source = "torch.ge, ONNX GreaterOrEqual"
     scalar = operator.ge
 
@@ -64,7 +58,6 @@ class greater_equal(Relation):
 class logical_and(Relation):
     """Whether both are true (not 0); NaN is true."""
 
-    signature = "logical_and(a: T, b: T)"
     source = "torch.logical_and, ONNX And"
 
     def scalar(a, b):
@@ -74,7 +67,6 @@ class logical_and(Relation):
 class logical_or(Relation):
     """Whether at least one is true (not 0); NaN is true."""
 
-    signature = "logical_or(a: T, b: T)"
     source = "torch.logical_or, ONNX Or"
 
     def scalar(a, b):
@@ -84,7 +76,6 @@ class logical_or(Relation):
 class logical_xor(Relation):
     """Whether exactly one is true (not 0); NaN is true."""
 
-    signature = "logical_xor(a: T, b: T)"
     source = "torch.logical_xor, ONNX Xor"
 
     def scalar(a, b):
@@ -131,6 +122,7 @@ class _Bitwise(Binary):
     """Integers, or bools as bits."""
 
     grad = None
+    parameters = "a: T, b: T"
 
     def infer(a, b):
         _bits(a, 0)
@@ -145,7 +137,6 @@ def _bits(t, at):
 class bitwise_and(_Bitwise):
     """Bitwise and."""
 
-    signature = "bitwise_and(a: T, b: T)"
     source = "torch.bitwise_and, ONNX BitwiseAnd"
     scalar = operator.and_
 
@@ -153,7 +144,6 @@ class bitwise_and(_Bitwise):
 class bitwise_or(_Bitwise):
     """Bitwise or."""
 
-    signature = "bitwise_or(a: T, b: T)"
     source = "torch.bitwise_or, ONNX BitwiseOr"
     scalar = operator.or_
 
@@ -161,7 +151,6 @@ class bitwise_or(_Bitwise):
 class bitwise_xor(_Bitwise):
     """Bitwise exclusive or."""
 
-    signature = "bitwise_xor(a: T, b: T)"
     source = "torch.bitwise_xor, ONNX BitwiseXor"
     scalar = operator.xor
 

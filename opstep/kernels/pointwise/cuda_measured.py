@@ -52,7 +52,6 @@ from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import DType
 from opstep.runtime.plan.fusing import MOST_MEASURED, Body
 
-AHEAD = 1  # vectors of an operand that are under way while one is computed with
 TOGETHER = 16  # elements whose sums are under way at once
 MOST_TOGETHER = 3  # tensors; of more, whose sums take more registers, two
 
@@ -161,9 +160,7 @@ class _Text(Text):
             lines.append(f"columns{m} = offset(columns, {m} * CELLS)")
         lines += [*self.begin(), "at = block * span", "end = min(at + span, n)"]
         lines.append("if at + STEP <= end:")
-        for u in range(AHEAD):
-            place = f"at + ({u} * THREADS + thread) * {self.width}"
-            lines += indented(self.same(place, f"_{u}"))
+        lines += indented(self.same(f"at + thread * {self.width}", "_0"))
         lines += ["    while at + STEP <= end:", *indented(self._tile(), 2)]
         single = [*self.single("i"), *self._counted_alone()]
         lines += ["for i in range(at + thread, end, THREADS):", *indented(single)]
@@ -175,18 +172,19 @@ class _Text(Text):
         return [f"def measured({', '.join(head)}):", *indented(lines)]
 
     def _tile(self) -> list[str]:
-        """Loads, computes, stores and counts a thread's part of a tile."""
+        """Loads, computes, stores and counts a thread's part of a tile. The next vector of each
+        operand is under way while one is computed with.
+        """
         vectors = range(TILE // self.width)
         lines = [f"at{u} = at + ({u} * THREADS + thread) * {self.width}" for u in vectors]
         lines += ["next = at + STEP", "next = next if next + STEP <= end else at"]
-        ahead = [f"next + ({u} * THREADS + thread) * {self.width}" for u in range(AHEAD)]
-        places = [*(f"at{u}" for u in vectors), *ahead]
+        places = [*(f"at{u}" for u in vectors), f"next + thread * {self.width}"]
         for u in vectors:
-            lines += self.same(places[u + AHEAD], f"_{u + AHEAD}")
+            lines += self.same(places[u + 1], f"_{u + 1}")
             lines += [*self.others(f"at{u}", f"_{u}"), *self.computed(f"_{u}")]
             lines += [*self.stored(f"at{u}"), *self._counted(u)]
         whole = [k for k in self.task.needed if self.ways[k] == SAME]
-        taken = [f"a{k}_{u} = a{k}_{u + len(vectors)}" for u in range(AHEAD) for k in whole]
+        taken = [f"a{k}_0 = a{k}_{len(vectors)}" for k in whole]
         return [*lines, *taken, "at += STEP"]
 
     def _counted(self, u: int) -> list[str]:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 
-def one(values, i):
-    return (values[i],)
-
-
-def two(values, i):
-    return values[i], values[i + 1]
+from opstep.runtime.device.texts import from_text
 
 
-def four(values, i):
-    return values[i], values[i + 1], values[i + 2], values[i + 3]
-
-
-def eight(values, i):
-    return (
-        values[i], values[i + 1], values[i + 2], values[i + 3],
-        values[i + 4], values[i + 5], values[i + 6], values[i + 7],
-    )  # fmt: skip
+def _gathered(count: int) -> Callable:
+    values = ", ".join(f"values[i + {k}]" for k in range(count))
+    text = f"def neighbours(values, i):\n    return ({values},)\n"
+    return from_text(text, f"{count} neighbours", "neighbours", {})
 
 
 # by how many, functions that give neighbours of an array as a tuple
-GATHERED = {1: one, 2: two, 4: four, 8: eight}
+GATHERED = {count: _gathered(count) for count in (1, 2, 4, 8)}

@@ -8,7 +8,8 @@ own, an op means what NumPy's function of its name does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
+from typing import Any
 
 import numpy as np
 
@@ -37,17 +38,23 @@ def without_warnings(function: Callable) -> Callable:
 
 
 class Elementwise(Op):
-    """Operands that broadcast, and a function of one element of each. Numeric attributes reach it
-    behind these, in the order declared.
+    """Operands that broadcast, and a function of one element of each: `scalar`, or for integers
+    `integer`, where it is another one. Numeric attributes are its last arguments, in the order
+    declared.
     """
 
     traits = Traits(as_stored=True)
+    integer: Any = None
+    parameters = ""  # of a signature that is not written out: NAME(…)
     alone: tuple[str, ...] = ()  # element types in which compilers make no vectors of `scalar`
 
     def __init_subclass__(cls, **kwargs):
+        if "scalar" in cls.__dict__ and "signature" not in cls.__dict__:
+            cls.signature = f"{cls.__name__}({cls.parameters})"
         super().__init_subclass__(**kwargs)
-        if "signature" in cls.__dict__ and not hasattr(cls, "oracle"):
-            cls.oracle = staticmethod(without_warnings(getattr(np, cls.name)))
+        if "signature" in cls.__dict__:
+            oracle = cls.oracle if hasattr(cls, "oracle") else getattr(np, cls.name)
+            cls.oracle = staticmethod(without_warnings(oracle))
 
     def infer(*operands, **attrs):
         return operands[0].with_shape(broadcast_shape(*operands))
@@ -57,9 +64,10 @@ class Elementwise(Op):
         return None if types[0].dtype.name in cls.alone else cls.function(*types, **attrs)
 
     @classmethod
-    def function(cls, *operands, **attrs) -> tuple[Callable, list]:
+    def function(cls, *operands, **attrs) -> tuple[Any, list]:
         """What computes an element for operands of these types, and the numbers that it takes."""
-        return cls.scalar, list(attrs.values())
+        plain = cls.integer is None or operands[0].dtype.is_float
+        return cls.scalar if plain else cls.integer, list(attrs.values())
 
     def clamp(dtype, **attrs) -> Clamp | None:
         """The clamp that this op is, for elements of `dtype`; None if it is none."""
@@ -84,21 +92,24 @@ class Elementwise(Op):
 
 
 class Unary(Elementwise):
-    """One operand."""
+    """One operand, of floats unless a signature says otherwise."""
 
     inplace = (0,)
+    parameters = "x: F"
 
 
 class Binary(Elementwise):
-    """Two operands that broadcast."""
+    """Two operands that broadcast, of floats unless a signature says otherwise."""
 
     inplace = (0, 1)
+    parameters = "a: F, b: F"
 
 
 class Relation(Elementwise):
-    """A bool for each element, or pair of elements."""
+    """A bool for each element, or pair of elements: of a pair unless a signature says otherwise."""
 
     grad = None
+    parameters = "a: T, b: T"
 
     def infer(*operands):
         return Elementwise.infer(*operands).with_dtype(boolean)
@@ -136,3 +147,18 @@ def onto(g: Builder, x: Var | int | float, gradient: Callable[[], Var]) -> Var |
     if not isinstance(x, Var) or not x.dtype.is_float:
         return None
     return g.sum_to(gradient(), x)
+
+
+def derivatives(*parts: Callable[..., Var]) -> Callable:
+    """The `grad` of an op with one result, from an expression for each operand: the gradient by it,
+    of (g, *operands, result, the result's gradient), and of attributes by name.
+    """
+
+    def grad(g, operands, results, grads, **attrs):
+        given = (g, *operands, results[0], grads[0])
+        return tuple(
+            onto(g, x, partial(part, *given, **attrs))
+            for x, part in zip(operands, parts, strict=True)
+        )
+
+    return grad

@@ -17,8 +17,7 @@ from opstep.kernels.pointwise.elementwise import (
     EVERY_TYPE,
     Binary,
     Unary,
-    onto,
-    without_warnings,
+    derivatives,
 )
 from opstep.kernels.rules.faults import OVERFLOW, elementwise
 from opstep.runtime.device.source import by_dtype, pinned, vectorised
@@ -31,14 +30,8 @@ _FAR = 10.0  # from here on the asymptotic series of digamma and trigamma have f
 
 
 def each(function):
-    """An oracle of a function of one number; outside it, nobody watches what is computed."""
-    many = np.vectorize(function, otypes=[np.float64])
-
-    def oracle(x):
-        with np.errstate(all="ignore"):
-            return np.asarray(many(np.asarray(x)))
-
-    return oracle
+    """An oracle of a function of one number."""
+    return np.vectorize(function, otypes=[np.float64])
 
 
 def _gamma_log(x):
@@ -48,10 +41,14 @@ def _gamma_log(x):
         return math.inf
 
 
+def bell(g, x):
+    """e ** -(x*x)"""
+    return g.exp(g.neg(g.square(x)))
+
+
 class erfc(Unary):
     """1 - erf(x), which keeps its digits for large x."""
 
-    signature = "erfc(x: F)"
     alone = EVERY_TYPE
     formula = "2/sqrt(pi) times the integral of e ** -(t*t) from x to infinity"
     source = "torch.special.erfc"
@@ -60,9 +57,7 @@ class erfc(Unary):
     oracle = each(math.erfc)
     scalar = math.erfc
 
-    def grad(g, operands, results, grads):
-        bell = g.exp(g.neg(g.square(operands[0])))
-        return (g.mul(grads[0], g.mul(bell, -2.0 / math.sqrt(math.pi))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.mul(bell(g, x), -2.0 / math.sqrt(math.pi))))
 
 
 @for_gpu(cuda_fast.erfinv, cuda_fast.erfinv_of_half)
@@ -104,7 +99,6 @@ def inverse_erf(x):
 class erfinv(Unary):
     """The inverse of the error function; NaN beyond -1 … 1."""
 
-    signature = "erfinv(x: F)"
     alone = EVERY_TYPE
     formula = "the y with erf(y) = x"
     source = "torch.special.erfinv; M. Giles, Approximating the erfinv function, 2010"
@@ -117,9 +111,9 @@ class erfinv(Unary):
     oracle = each(inverse_erf)
     scalar = inverse_erf
 
-    def grad(g, operands, results, grads):
-        slope = g.mul(g.exp(g.square(results[0])), math.sqrt(math.pi) / 2.0)
-        return (g.mul(grads[0], slope),)
+    grad = derivatives(
+        lambda g, x, y, gy: g.mul(gy, g.mul(g.exp(g.square(y)), math.sqrt(math.pi) / 2.0))
+    )
 
 
 @vectorised(f32=lgamma32)
@@ -130,7 +124,6 @@ def gamma_log(x):
 class lgamma(Unary):
     """The logarithm of the absolute value of the gamma function."""
 
-    signature = "lgamma(x: F)"
     alone = EVERY_TYPE
     formula = "ln |gamma(x)|"
     source = "torch.lgamma"
@@ -138,9 +131,7 @@ class lgamma(Unary):
 
     oracle = each(_gamma_log)
     scalar = gamma_log
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.digamma(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.digamma(x)))
 
 
 @pinned("f64")
@@ -172,7 +163,6 @@ def gamma_slope(number):
 class digamma(Unary):
     """The derivative of lgamma; NaN at negative integers."""
 
-    signature = "digamma(x: F)"
     alone = EVERY_TYPE
     formula = "gamma'(x) / gamma(x)"
     source = "torch.digamma"
@@ -180,9 +170,7 @@ class digamma(Unary):
 
     oracle = each(gamma_slope)
     scalar = gamma_slope
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.trigamma(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.trigamma(x)))
 
 
 @pinned("f64")
@@ -210,7 +198,6 @@ def gamma_bend(number):
 class trigamma(Unary):
     """The derivative of digamma; an infinity at 0 and at negative integers."""
 
-    signature = "trigamma(x: F)"
     alone = EVERY_TYPE
     formula = "the second derivative of ln |gamma(x)|"
     source = "torch.polygamma(1, x)"
@@ -224,43 +211,33 @@ class trigamma(Unary):
 class hypot(Binary):
     """The length of the vector (a, b), also where its square overflows."""
 
-    signature = "hypot(a: F, b: F)"
     alone = EVERY_TYPE
     formula = "sqrt(a*a + b*b)"
     source = "torch.hypot, numpy.hypot"
     faults = OVERFLOW
     scalar = math.hypot
-
-    def grad(g, operands, results, grads):
-        (a, b), (y,), (gy,) = operands, results, grads
-        return (
-            onto(g, a, lambda: g.div(g.mul(gy, a), y)),
-            onto(g, b, lambda: g.div(g.mul(gy, b), y)),
-        )
+    grad = derivatives(
+        lambda g, a, b, y, gy: g.div(g.mul(gy, a), y), lambda g, a, b, y, gy: g.div(g.mul(gy, b), y)
+    )
 
 
 class copysign(Binary):
     """a with the sign of b, which may be that of a zero."""
 
-    signature = "copysign(a: F, b: F)"
     formula = "|a| where b >= 0, else -|a|"
     source = "torch.copysign, numpy.copysign"
     faults = NO_FAULTS
     scalar = math.copysign
 
-    def grad(g, operands, results, grads):
-        (a, b), (y,), (gy,) = operands, results, grads
-
-        def by_a():
-            return g.mul(gy, g.where(g.equal(a, 0.0), 0.0, g.div(y, a)))
-
-        return onto(g, a, by_a), onto(g, b, lambda: g.zeros_like(gy))
+    grad = derivatives(
+        lambda g, a, b, y, gy: g.mul(gy, g.where(g.equal(a, 0.0), 0.0, g.div(y, a))),
+        lambda g, a, b, y, gy: g.zeros_like(gy),
+    )
 
 
 class xlogy(Binary):
     """a * log(b), which is 0 where a is 0, whatever b is, other than NaN."""
 
-    signature = "xlogy(a: F, b: F)"
     formula = "a * ln(b) where a is not 0 or b is NaN, else 0"
     source = "torch.xlogy, torch.special.xlogy"
     faults = Faults(
@@ -269,7 +246,6 @@ class xlogy(Binary):
         Rule("log of 0", lambda a, b: (None, b == 0)),
     )
 
-    @without_warnings
     def oracle(a, b):
         return np.where((a == 0) & ~np.isnan(b), 0.0, a * np.log(b))
 
@@ -277,21 +253,16 @@ class xlogy(Binary):
         y = a * log(b)
         return 0.0 if a == 0.0 and b == b else y
 
-    def grad(g, operands, results, grads):
-        a, b = operands
-        (gy,) = grads
+    def by_a(g, a, b, y, gy):
+        none = g.logical_and(g.equal(a, 0.0), g.less_equal(b, 0.0))
+        return g.mul(gy, g.where(none, 0.0, g.log(b)))
 
-        def by_a():
-            none = g.logical_and(g.equal(a, 0.0), g.less_equal(b, 0.0))
-            return g.mul(gy, g.where(none, 0.0, g.log(b)))
-
-        return onto(g, a, by_a), onto(g, b, lambda: g.div(g.mul(gy, a), b))
+    grad = derivatives(by_a, lambda g, a, b, y, gy: g.div(g.mul(gy, a), b))
 
 
 class logaddexp(Binary):
     """log(e**a + e**b), without overflow."""
 
-    signature = "logaddexp(a: F, b: F)"
     formula = "max(a, b) + ln(1 + e**-|a - b|)"
     source = "torch.logaddexp, numpy.logaddexp"
     faults = NO_FAULTS
@@ -301,10 +272,7 @@ class logaddexp(Binary):
         further = log1p(exp(-abs(a - b)))
         return a + 0.6931471805599453 if a == b else top + further
 
-    def grad(g, operands, results, grads):
-        a, b = operands
-        (gy,) = grads
-        return (
-            onto(g, a, lambda: g.mul(gy, g.sigmoid(g.sub(a, b)))),
-            onto(g, b, lambda: g.mul(gy, g.sigmoid(g.sub(b, a)))),
-        )
+    grad = derivatives(
+        lambda g, a, b, y, gy: g.mul(gy, g.sigmoid(g.sub(a, b))),
+        lambda g, a, b, y, gy: g.mul(gy, g.sigmoid(g.sub(b, a))),
+    )

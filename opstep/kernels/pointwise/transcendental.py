@@ -16,9 +16,9 @@ from opstep.kernels.pointwise.elementwise import (
     INTEGERS,
     Binary,
     Unary,
+    derivatives,
     guarded_loop,
     onto,
-    without_warnings,
 )
 from opstep.kernels.rules.faults import LOGARITHM, OUT_OF_DOMAIN, OVERFLOW, WAVE, elementwise
 from opstep.runtime.device.launch import Launch
@@ -42,11 +42,10 @@ class pow(Binary):
     )
 
     def oracle(a, b):
-        with np.errstate(all="ignore"):
-            if a.dtype.kind == "f":
-                return np.power(a, b)
-            inverse = np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0)), 0)
-            return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+        if a.dtype.kind == "f":
+            return np.power(a, b)
+        inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0))
+        return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 
     scalar = fastmath.pow
 
@@ -64,10 +63,6 @@ class pow(Binary):
             factor *= factor
             left >>= 1
         return y
-
-    @classmethod
-    def function(cls, a, b):
-        return (cls.scalar if a.dtype.is_float else cls.integer), []
 
     def grad(g, operands, results, grads):
         (a, b), (y,), (gy,) = operands, results, grads
@@ -97,7 +92,6 @@ class pow(Binary):
 class atan2(Binary):
     """The angle of the point (x, y) = (b, a), from -pi to pi."""
 
-    signature = "atan2(a: F, b: F)"
     alone = EVERY_TYPE
     formula = "the angle t with a = r*sin(t), b = r*cos(t)"
     source = "torch.atan2, numpy.arctan2"
@@ -118,20 +112,16 @@ class atan2(Binary):
 class sqrt(Unary):
     """The square root; NaN for a negative number."""
 
-    signature = "sqrt(x: F)"
     formula = "x ** 0.5"
     source = "torch.sqrt, ONNX Sqrt"
     faults = Faults(elementwise, Rule("square root of a negative number", lambda x: x < 0))
     scalar = np.sqrt
-
-    def grad(g, operands, results, grads):
-        return (g.div(g.mul(grads[0], 0.5), results[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.div(g.mul(gy, 0.5), y))
 
 
 class rsqrt(Unary):
     """1 / sqrt(x)."""
 
-    signature = "rsqrt(x: F)"
     formula = "x ** -0.5"
     source = "torch.rsqrt"
     faults = Faults(
@@ -139,101 +129,82 @@ class rsqrt(Unary):
         Rule("square root of a negative number", lambda x: x < 0),
         Rule("1 / sqrt(0)", lambda x: x == 0),
     )
-    oracle = without_warnings(lambda x: 1.0 / np.sqrt(x))
+
+    def oracle(x):
+        return 1.0 / np.sqrt(x)
 
     def scalar(x):
         return 1.0 / np.sqrt(x)
 
-    def grad(g, operands, results, grads):
-        (y,) = results
-        return (g.mul(g.mul(grads[0], -0.5), g.mul(y, g.square(y))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(g.mul(gy, -0.5), g.mul(y, g.square(y))))
 
 
 class exp(Unary):
     """e to the power x."""
 
-    signature = "exp(x: F)"
     formula = "e ** x"
     source = "torch.exp, ONNX Exp"
     faults = OVERFLOW
     scalar = fastmath.exp
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], results[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, y))
 
 
 class exp2(Unary):
     """2 to the power x."""
 
-    signature = "exp2(x: F)"
     alone = ("f64",)
     formula = "2 ** x"
     source = "torch.exp2"
     faults = OVERFLOW
     scalar = fastmath.exp2
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.mul(results[0], math.log(2.0))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.mul(y, math.log(2.0))))
 
 
 class expm1(Unary):
     """e to the power x, minus 1; accurate near 0."""
 
-    signature = "expm1(x: F)"
     formula = "e ** x - 1"
     source = "torch.expm1"
     faults = OVERFLOW
     scalar = fastmath.expm1
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.add(results[0], 1.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.add(y, 1.0)))
 
 
 class log(Unary):
     """The natural logarithm; -inf for 0, NaN for a negative number."""
 
-    signature = "log(x: F)"
     formula = "ln(x)"
     source = "torch.log, ONNX Log"
     faults = LOGARITHM
     scalar = fastmath.log
-
-    def grad(g, operands, results, grads):
-        return (g.div(grads[0], operands[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.div(gy, x))
 
 
 class log2(Unary):
     """The logarithm to base 2."""
 
-    signature = "log2(x: F)"
     alone = ("f64",)
     formula = "ln(x) / ln(2)"
     source = "torch.log2"
     faults = LOGARITHM
     scalar = fastmath.log2
-
-    def grad(g, operands, results, grads):
-        return (g.div(g.mul(grads[0], 1.0 / math.log(2.0)), operands[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.div(g.mul(gy, 1.0 / math.log(2.0)), x))
 
 
 class log10(Unary):
     """The logarithm to base 10."""
 
-    signature = "log10(x: F)"
     alone = EVERY_TYPE
     formula = "ln(x) / ln(10)"
     source = "torch.log10"
     faults = LOGARITHM
     scalar = math.log10
-
-    def grad(g, operands, results, grads):
-        return (g.div(g.mul(grads[0], 1.0 / math.log(10.0)), operands[0]),)
+    grad = derivatives(lambda g, x, y, gy: g.div(g.mul(gy, 1.0 / math.log(10.0)), x))
 
 
 class log1p(Unary):
     """The natural logarithm of 1 + x; accurate near 0."""
 
-    signature = "log1p(x: F)"
     formula = "ln(1 + x)"
     source = "torch.log1p"
     faults = Faults(
@@ -242,16 +213,14 @@ class log1p(Unary):
         Rule("log of 0, 1 + x", lambda x: x == -1),
     )
     scalar = fastmath.log1p
-
-    def grad(g, operands, results, grads):
-        return (g.div(grads[0], g.add(operands[0], 1.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.div(gy, g.add(x, 1.0)))
 
 
 class _Wave(Unary):
-    """sin and cos: the vectorised body for the arguments of daily life, the C library's far out."""
+    """sin and cos: a vectorised body up to `REACH`, and beyond that the C library's."""
 
     faults = WAVE
-    traits = Traits()  # far out, halves are computed in f32 by the C library
+    traits = Traits()  # beyond it, halves are computed in f32 by the C library
 
     @classmethod
     def cpu(cls, x, y):
@@ -262,67 +231,52 @@ class _Wave(Unary):
 class sin(_Wave):
     """The sine of x in radians."""
 
-    signature = "sin(x: F)"
     alone = EVERY_TYPE
     source = "torch.sin, ONNX Sin"
     scalar = fastmath.sin
     near = staticmethod(fastmath.near_sin)
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.cos(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.cos(x)))
 
 
 class cos(_Wave):
     """The cosine of x in radians."""
 
-    signature = "cos(x: F)"
     alone = EVERY_TYPE
     source = "torch.cos, ONNX Cos"
     scalar = fastmath.cos
     near = staticmethod(fastmath.near_cos)
-
-    def grad(g, operands, results, grads):
-        return (g.neg(g.mul(grads[0], g.sin(operands[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.neg(g.mul(gy, g.sin(x))))
 
 
 class tan(Unary):
     """The tangent of x in radians."""
 
-    signature = "tan(x: F)"
     alone = EVERY_TYPE
     formula = "sin(x) / cos(x)"
     source = "torch.tan, ONNX Tan"
     faults = WAVE
     scalar = math.tan
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.add(g.square(results[0]), 1.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.add(g.square(y), 1.0)))
 
 
 class asin(Unary):
     """Inverse sine, in radians; NaN if |x| > 1."""
 
-    signature = "asin(x: F)"
     alone = EVERY_TYPE
     source = "torch.asin, ONNX Asin"
     faults = OUT_OF_DOMAIN
     scalar = math.asin
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], _one_less_square(g, operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, _one_less_square(g, x)))
 
 
 class acos(Unary):
     """Inverse cosine, in radians; NaN if |x| > 1."""
 
-    signature = "acos(x: F)"
     alone = EVERY_TYPE
     source = "torch.acos, ONNX Acos"
     faults = OUT_OF_DOMAIN
     scalar = math.acos
-
-    def grad(g, operands, results, grads):
-        return (g.neg(g.mul(grads[0], _one_less_square(g, operands[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.neg(g.mul(gy, _one_less_square(g, x))))
 
 
 def _one_less_square(g, x):
@@ -333,89 +287,70 @@ def _one_less_square(g, x):
 class atan(Unary):
     """Inverse tangent, in radians."""
 
-    signature = "atan(x: F)"
     alone = EVERY_TYPE
     source = "torch.atan, ONNX Atan"
     faults = NO_FAULTS
     scalar = fastmath.atan
-
-    def grad(g, operands, results, grads):
-        return (g.div(grads[0], g.add(g.square(operands[0]), 1.0)),)
+    grad = derivatives(lambda g, x, y, gy: g.div(gy, g.add(g.square(x), 1.0)))
 
 
 class sinh(Unary):
     """The hyperbolic sine."""
 
-    signature = "sinh(x: F)"
     alone = EVERY_TYPE
     formula = "(e ** x - e ** -x) / 2"
     source = "torch.sinh, ONNX Sinh"
     faults = OVERFLOW
     scalar = math.sinh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.cosh(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.cosh(x)))
 
 
 class cosh(Unary):
     """The hyperbolic cosine."""
 
-    signature = "cosh(x: F)"
     alone = EVERY_TYPE
     formula = "(e ** x + e ** -x) / 2"
     source = "torch.cosh, ONNX Cosh"
     faults = OVERFLOW
     scalar = math.cosh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.sinh(operands[0])),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.sinh(x)))
 
 
 class tanh(Unary):
     """The hyperbolic tangent."""
 
-    signature = "tanh(x: F)"
     formula = "(e ** x - e ** -x) / (e ** x + e ** -x)"
     source = "torch.tanh, ONNX Tanh"
     faults = NO_FAULTS
     scalar = fastmath.tanh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.sub(1.0, g.square(results[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.sub(1.0, g.square(y))))
 
 
 class asinh(Unary):
     """Inverse hyperbolic sine."""
 
-    signature = "asinh(x: F)"
     alone = EVERY_TYPE
     formula = "ln(x + sqrt(x*x + 1))"
     source = "torch.asinh, ONNX Asinh"
     faults = NO_FAULTS
     scalar = math.asinh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.rsqrt(g.add(g.square(operands[0]), 1.0))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.rsqrt(g.add(g.square(x), 1.0))))
 
 
 class acosh(Unary):
     """Inverse hyperbolic cosine (not negative); NaN if x < 1."""
 
-    signature = "acosh(x: F)"
     alone = EVERY_TYPE
     formula = "ln(x + sqrt(x*x - 1))"
     source = "torch.acosh, ONNX Acosh"
     faults = Faults(elementwise, Rule("less than 1, where it is defined", lambda x: x < 1))
     scalar = math.acosh
-
-    def grad(g, operands, results, grads):
-        return (g.mul(grads[0], g.rsqrt(g.sub(g.square(operands[0]), 1.0))),)
+    grad = derivatives(lambda g, x, y, gy: g.mul(gy, g.rsqrt(g.sub(g.square(x), 1.0))))
 
 
 class atanh(Unary):
     """Inverse hyperbolic tangent; NaN if |x| > 1."""
 
-    signature = "atanh(x: F)"
     alone = EVERY_TYPE
     formula = "ln((1 + x) / (1 - x)) / 2"
     source = "torch.atanh, ONNX Atanh"
@@ -425,23 +360,18 @@ class atanh(Unary):
         *OUT_OF_DOMAIN.rules,
     )
     scalar = math.atanh
-
-    def grad(g, operands, results, grads):
-        return (g.div(grads[0], g.sub(1.0, g.square(operands[0]))),)
+    grad = derivatives(lambda g, x, y, gy: g.div(gy, g.sub(1.0, g.square(x))))
 
 
 class erf(Unary):
     """The error function."""
 
-    signature = "erf(x: F)"
     alone = ("f64",)
     formula = "2/sqrt(pi) times the integral of e ** -(t*t) from 0 to x"
     source = "torch.erf, ONNX Erf"
     faults = NO_FAULTS
 
-    def oracle(x):
-        return np.vectorize(math.erf, otypes=[np.float64])(x)
-
+    oracle = np.vectorize(math.erf, otypes=[np.float64])
     scalar = fastmath.erf
 
     def grad(g, operands, results, grads):

@@ -15,12 +15,11 @@ from opstep.runtime.ir.types import TensorType, f64
 
 class Summing(Op):
     """Base of ops of `axes` dimensions. `windows`, given the sizes of a channel of x and of y, and
-    all attributes, says what each axis sums; `skips`: an element with a weight of 0 is no term.
+    all attributes, says what each axis sums.
     """
 
     axes: ClassVar[int]
     windows: ClassVar[Callable[..., list[Terms]]]
-    skips: ClassVar[bool] = True
 
     @classmethod
     def terms(cls, sizes: Sequence[int], out: Sequence[int], attrs: dict) -> list[Terms]:
@@ -37,7 +36,7 @@ class Summing(Op):
 
     @classmethod
     def cuda(cls, x: Arg, y: Arg, **attrs) -> list[Grid]:
-        return on_cuda.sums(x, y, cls.terms(x.shape[2:], y.shape[2:], attrs), cls.skips)
+        return on_cuda.sums(x, y, cls.terms(x.shape[2:], y.shape[2:], attrs))
 
 
 class SummingGradient(Summing):

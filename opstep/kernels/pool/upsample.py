@@ -5,7 +5,6 @@ element, or interpolated.
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,17 +59,15 @@ class Sampling(NamedTuple):
         after = np.minimum(before + (self.step != self.divisor), size - 1)
         return before, after, np.minimum((place - before * self.divisor) / self.divisor, 1.0)
 
-    def terms(self, size: int, out: int, mode: str, whole: bool) -> Terms:
-        """Of each element of the result; without weights of 0, unless it is `whole`: PyTorch has
-        terms for them, too, and 0 times infinity is NaN.
-        """
+    def terms(self, size: int, out: int, mode: str) -> Terms:
+        """Of each element of the result; PyTorch, too, has terms of which the weight is 0."""
         before, after, part = self.between(size, out)
         if mode in NEAREST:
             return Terms.ranges(before, before + 1, size)
         indices, weights = np.stack([before, after], 1), np.stack([1.0 - part, part], 1)
         if mode == "bicubic":
             indices, weights = self._cubic(size, out)
-        return Terms.of(indices, weights, (weights != 0) | whole)
+        return Terms.of(indices, weights)
 
     def _cubic(self, size: int, out: int) -> tuple[np.ndarray, np.ndarray]:
         first, rest = np.divmod(np.arange(out) * self.step + self.start, self.divisor)
@@ -81,12 +78,10 @@ class Sampling(NamedTuple):
         return indices, np.stack([far[0], *near, far[1]], 1)
 
 
-def _windows(
-    small, large, *, scale, mode: str, align_corners: bool, size=None, whole=False
-) -> list[Terms]:
+def _windows(small, large, *, scale, mode: str, align_corners: bool, size=None) -> list[Terms]:
     """Of each axis, for `small` sizes that become `large` ones."""
     return [
-        Sampling.of(n, out, mode, align_corners, factor).terms(n, out, mode, whole)
+        Sampling.of(n, out, mode, align_corners, factor).terms(n, out, mode)
         for n, out, factor in zip(small, large, scale or [None] * len(small), strict=True)
     ]
 
@@ -146,8 +141,7 @@ _SIZES_BEFORE = f"size: dims, scale: floats = none, {_ATTRS}"
 class Upsampling(Summing):
     """Base of resizings of `axes` dimensions."""
 
-    windows = partial(_windows, whole=True)
-    skips = False
+    windows = staticmethod(_windows)
 
     @classmethod
     def infer(cls, x, *, scale, size, mode, align_corners):

@@ -16,7 +16,9 @@ from opstep.runtime.device.launch import Arg, Scratch
 from opstep.runtime.ir.types import i32, i64
 
 Table = tuple[int, ...]
-FEW = 8  # elements of a window's row that have a table of their own each
+# elements of a window's row that have a table of their own each: those of a cubic gradient by half
+# the size, and one of weight 0
+FEW = 9
 _GRAIN = 65536  # elements of windows under which another lane is not woken
 
 
@@ -71,7 +73,8 @@ class Span(NamedTuple):
 class Terms(NamedTuple):
     """Along one axis, sums: entries ``begins[j] <= e < ends[j]`` are those of element j of the
     result. Entry e is ``weights[e]`` times element ``indices[e]``; the sum is divided by
-    ``divisors[j]``. `direct`: ``indices[e]`` is e, and neither begins nor ends fall as j grows.
+    ``divisors[j]``. `direct`: ``indices[e]`` is e, and neither begins nor ends fall as j grows. A
+    weight may be 0: as in PyTorch, 0 times infinity is NaN.
     """
 
     begins: np.ndarray
@@ -82,11 +85,11 @@ class Terms(NamedTuple):
     direct: bool = False
 
     @classmethod
-    def of(cls, indices: np.ndarray, weights: np.ndarray, there: np.ndarray) -> Terms:
-        """Of each element of the result a row of indices and weights, as far as they are there."""
-        ends = np.cumsum(there.sum(1))
-        begins, ones = ends - there.sum(1), np.ones(len(ends), np.int64)
-        return cls(begins, ends, indices[there], weights[there], ones)
+    def of(cls, indices: np.ndarray, weights: np.ndarray) -> Terms:
+        """Of each element of the result a row of indices and weights."""
+        out, taps = indices.shape
+        ends, ones = np.arange(1, out + 1) * taps, np.ones(out, np.int64)
+        return cls(ends - taps, ends, indices.reshape(-1), weights.reshape(-1), ones)
 
     @classmethod
     def listed(cls, entries: Sequence[Sequence[int]]) -> Terms:
@@ -132,8 +135,8 @@ class Terms(NamedTuple):
         return int(self.counts.max(initial=0))
 
     def transposed(self, size: int) -> Terms:
-        """For the derivative: what each of `size` elements gave, to an element once by each sign,
-        for infinities by two signs are NaN.
+        """For the derivative: what each of `size` elements gave, to an element once by each sign
+        and once by 0: an infinity by two of these is NaN.
         """
         places, count = np.arange(size), len(self.divisors)
         shares = 1 / np.where(self.divisors == 0, np.inf, self.divisors)
@@ -143,10 +146,10 @@ class Terms(NamedTuple):
                 return Terms.ranges(begins, ends, count, self.divisors[:1])
             return Terms.ranges(begins, ends, count)._replace(weights=shares)
         j = np.repeat(np.arange(count), self.counts)
-        keys = 2 * (self.indices * count + j) + (self.weights < 0)
+        keys = 3 * (self.indices * count + j) + np.sign(self.weights).astype(np.int64) + 1
         keys, found = np.unique(keys, return_inverse=True)
         weights = np.bincount(found, self.weights * shares[j], len(keys))
-        k, j = np.divmod(keys // 2, max(count, 1))
+        k, j = np.divmod(keys // 3, max(count, 1))
         begins, ends = (np.searchsorted(k, places, side) for side in ("left", "right"))
         return Terms(begins, ends, j, weights, np.ones(size, np.int64))
 
@@ -168,14 +171,16 @@ class Terms(NamedTuple):
         return tuple(np.concatenate([*self[:2], self.divisors, pairs.reshape(-1)]).tolist())
 
     def padded(self, taps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of each element of the result a row of so many indices and weights; weights of 0 where it
-        has fewer.
+        """Of each element of the result a row of so many indices and weights; where it has fewer,
+        weights are NaN.
         """
         if not len(self.indices):
-            return np.zeros((len(self.ends), taps), np.int64), np.zeros((len(self.ends), taps))
+            return np.zeros((len(self.ends), taps), np.int64), np.full(
+                (len(self.ends), taps), np.nan
+            )
         tap, counts = np.arange(taps), self.counts[:, None]
         at = np.clip(self.begins[:, None] + np.minimum(tap, counts - 1), 0, len(self.indices) - 1)
-        return self.indices[at], np.where(tap < counts, self.weights[at], 0.0)
+        return self.indices[at], np.where(tap < counts, self.weights[at], np.nan)
 
 
 ONE = Terms.ranges((0,), (1,), 1)  # of an axis that is not there

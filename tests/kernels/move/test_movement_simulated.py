@@ -21,6 +21,8 @@ CASES = [
     ("concat", [(2, 16), (3, 16)], {"axis": 0}),
     ("concat", [(2, 16, 2), (2, 8, 2)], {"axis": 1}),
     ("stack", [(2, 3), (2, 3)], {"axis": 1}),
+    ("stack", [(5, 9), (5, 9)], {"axis": -1}),  # pairs of elements are words
+    ("stack", [(3, 4)] * 3, {"axis": 2}),
     ("split", [(6, 32)], {"sections": 2, "axis": 1}),
     ("split", [(6, 31)], {"sizes": (3, 28), "axis": 1}),
     ("slice", [(6, 32)], {"starts": (1, 4), "ends": (5, 29)}),

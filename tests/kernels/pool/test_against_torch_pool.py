@@ -9,6 +9,9 @@ torch = pytest.importorskip("torch")
 
 from against_torch import compare  # noqa: E402
 
+from opstep.runtime.device.cpu import device as cpu  # noqa: E402
+from opstep.runtime.ir.op import OPS, complete  # noqa: E402
+
 F = torch.nn.functional
 RNG = np.random.default_rng(0)
 
@@ -232,6 +235,27 @@ def test_upsampling(mode, shape, given, corners):
         ),
         x=data(*shape),
     )
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("mode, size, out", [
+    ("linear", (5,), (10,)),
+    ("bilinear", (5, 6), (10, 12)),
+    ("bilinear", (4, 6), (3, 9)),
+    ("bicubic", (5, 6), (10, 12)),
+    ("trilinear", (3, 4, 5), (6, 4, 7)),
+])  # fmt: skip
+def test_an_infinite_gradient_times_a_weight_of_0_is_nan(mode, size, out, corners):
+    name = f"upsample{len(size)}d_grad"
+    x = torch.zeros(1, 1, *size, dtype=torch.float64, requires_grad=True)
+    y = F.interpolate(x, out, mode=mode, align_corners=corners)
+    attrs = complete(OPS[name], {"size": size, "mode": mode, "align_corners": corners})
+    for place in range(0, y.numel(), 3):
+        gy = data(*y.shape)
+        gy.flat[place] = np.inf
+        (wanted,) = torch.autograd.grad(y, x, torch.from_numpy(gy), retain_graph=True)
+        (found,) = cpu.execute(OPS[name], [gy], attrs)
+        np.testing.assert_allclose(found, wanted.numpy(), atol=1e-12)
 
 
 def test_upsampling_to_a_size_by_a_scale():

@@ -152,6 +152,12 @@ RESAMPLED = {
     "bilinear": ("upsample2d", (2, 5, 3, 4), {"size": (6, 9), "mode": "bilinear"}),
     "bicubic": ("upsample2d", (3, 3, 4, 3), {"size": (7, 6), "mode": "bicubic"}),
     "a bicubic gradient": ("upsample2d_grad", (1, 5, 8, 10), {"size": (4, 5), "mode": "bicubic"}),
+    "a bilinear gradient": ("upsample2d_grad", (1, 5, 8, 10), {"size": (4, 5), "mode": "bilinear"}),
+    "a gradient between corners": (
+        "upsample3d_grad",
+        (1, 2, 3, 5, 4),
+        {"size": (2, 3, 2), "mode": "trilinear", "align_corners": True},
+    ),
     "a gradient by many taps": ("upsample2d_grad", (1, 3, 32, 2), {"size": (2, 2)}),
     "trilinear": ("upsample3d", (1, 7, 2, 3, 4), {"size": (4, 5, 8), "mode": "trilinear"}),
     "a linear gradient": ("upsample1d_grad", (2, 3, 21), {"size": (4,), "mode": "linear"}),
@@ -177,10 +183,11 @@ def test_weighted_sums(case, enough, monkeypatch):
     x.reshape(-1)[3::31] = np.inf
     op = OPS[name]
     attrs = complete(op, attrs)
-    (found,) = simulator.execute(op, [x], attrs)
     with np.errstate(invalid="ignore"):
         expected = op.oracle(x.astype(np.float64), **attrs)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    for device in (simulator, cpu):
+        (found,) = device.execute(op, [x], attrs)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("x, places", [

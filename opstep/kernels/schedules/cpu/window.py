@@ -259,7 +259,7 @@ def sums(x: Arg, y: Arg, axes: Sequence[Terms]) -> list[Launch]:
         taps = _DOUBLES if doubled else _COPIES
     lines = Scratch(x.dtype, sizes[2] + out[2] + 1 + len(bits), per_lane=True)
     plain = all(a.plain for a in axes[:2])
-    whole = bool((wide.counts == taps).all())
+    fewest = int(wide.counts.min())
     divided = any(a.divided for a in axes)
     rows = prod(int(a.counts.sum()) for a in axes[:2])
     work = prod(y.shape[:2]) * (sizes[2] * rows + out[0] * out[1] * out[2] * wide.taps)
@@ -269,7 +269,7 @@ def sums(x: Arg, y: Arg, axes: Sequence[Terms]) -> list[Launch]:
         wide.table(taps == 0),
         columns,
         bits,
-        (taps, plain, whole, divided),
+        (taps, plain, fewest, divided),
     )
     args = (x, y, lines, lines.size, sizes, out, *tables)
     return [Launch(sum_rows, *args, units=units, grain=grain_of(units, work))]
@@ -344,8 +344,8 @@ def add_row(seen, row, weight, to, count, first, plain):
 
 
 @distinct
-def add_columns(seen, to, columns, weights, wide, count, taps, whole):
-    """A row of sums; `whole`: all windows have so many taps."""
+def add_columns(seen, to, columns, weights, wide, count, taps, fewest):
+    """A row of sums; `fewest`: the taps that all windows have."""
     if taps == _DOUBLES:
         for w in range(count // 2):
             v = seen[w]
@@ -372,11 +372,13 @@ def add_columns(seen, to, columns, weights, wide, count, taps, whole):
                 total += seen[wide[at]] * bits_to_float(wide[at + 1])
             to[j] = total
     else:
-        step = 1 + (whole and taps % 2 == 0)
-        for s in range(0, taps, step):
+        s = 0
+        while s < taps:
+            step = 2 if s + 2 <= fewest else 1
             add_taps(
                 seen, to, offset(columns, s * count), offset(weights, s * count), count, step, s > 0
             )
+            s += step
 
 
 @distinct
@@ -391,7 +393,7 @@ def add_taps(seen, to, columns, weights, count, taps, more):
             to[j] = seen[columns[j]] * weights[j] + seen[others[j]] * factors[j]
     elif more:
         for j in range(count):
-            to[j] += pick(weights[j] != 0.0, seen[columns[j]], 0.0) * weights[j]
+            to[j] += pick(weights[j] == weights[j], seen[columns[j]] * weights[j], 0.0)
     else:
         for j in range(count):
-            to[j] = pick(weights[j] != 0.0, seen[columns[j]], 0.0) * weights[j]
+            to[j] = pick(weights[j] == weights[j], seen[columns[j]] * weights[j], 0.0)

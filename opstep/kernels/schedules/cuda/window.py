@@ -20,17 +20,17 @@ from opstep.runtime.device.cuda.compiling.names import cuda, div32, pointer_to, 
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 THREADS = 256
-_MOST_ROWS = 16  # of a small window
+_MOST_ROWS = (
+    25  # of a small window: those of a trilinear gradient by half the size, some of weight 0
+)
 _MOST = 27  # elements of one without weights
 _OWN = 16  # channels of a thread, at most
 _ENOUGH = 1 << 18  # threads: for more, a thread has more channels
 _RUN = 4  # neighbours of a thread where rows of windows have one or two elements
 
 
-def sums(x: Arg, y: Arg, axes: Sequence[Terms], skips: bool = True) -> list[Grid]:
-    """y, weighted sums over windows of x, divided; `skips`: an element with a weight of 0 is no
-    term.
-    """
+def sums(x: Arg, y: Arg, axes: Sequence[Terms]) -> list[Grid]:
+    """y, weighted sums over windows of x, divided."""
     if not y.size:
         return []
     axes, sizes, out = deep(axes, ONE), sizes_of(x), sizes_of(y)
@@ -44,7 +44,8 @@ def sums(x: Arg, y: Arg, axes: Sequence[Terms], skips: bool = True) -> list[Grid
     own = min(max(1, channels * area // (_ENOUGH * run)), _OWN, channels)
     own = max(own, -(-channels * area // (LIMIT // 2)))
     size = -(-channels // own) * area // run
-    kernel = sum_of_few(*taps, run, skips, all(a.single and not a.divided for a in axes))
+    even = all((a.counts == n).all() for a, n in zip(axes, taps, strict=True))
+    kernel = sum_of_few(*taps, run, even, all(a.single and not a.divided for a in axes))
     tables = [table for a, n in zip(axes, taps, strict=True) for table in _padded(a, n)]
     args = (x, y, channels, own, prod(sizes), *sizes[1:], *out, *tables, size)
     return [Grid(kernel, *args, grid=-(-size // THREADS), block=THREADS)]
@@ -75,9 +76,11 @@ def sums_of_entries(
 
 @cache
 def sum_of_few(
-    in_depth: int, in_height: int, in_width: int, run: int, skips: bool, single: bool
+    in_depth: int, in_height: int, in_width: int, run: int, even: bool, single: bool
 ) -> Callable:
-    """The kernel for sums of so many elements along each axis; `single`: of one, as it is."""
+    """The kernel for sums of so many elements along each axis; `even`: none has fewer, for which
+    weights are NaN; `single`: of one, as it is.
+    """
     rows = in_depth * in_height
     held = in_width * run
 
@@ -115,9 +118,10 @@ def sum_of_few(
                         row = offset(source, starts[t])
                         part = 0.0
                         for s in range(q * in_width, q * in_width + in_width):
-                            v = row[columns[s]]
-                            part += (pick(across[s] != 0.0, v, 0.0) if skips else v) * across[s]
-                        total += (pick(down[t] != 0.0, part, 0.0) if skips else part) * down[t]
+                            more = part + row[columns[s]] * across[s]
+                            part = more if even else pick(across[s] == across[s], more, part)
+                        more = total + part * down[t]
+                        total = more if even else pick(down[t] == down[t], more, total)
                     if single:
                         total = source[starts[0] + columns[q]]
                     sums[q] = total
