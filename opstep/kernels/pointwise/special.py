@@ -30,8 +30,9 @@ _FAR = 10.0  # from here on the asymptotic series of digamma and trigamma have f
 
 
 def each(function):
-    """An oracle of a function of one number."""
-    return np.vectorize(function, otypes=[np.float64])
+    """An oracle of a function of one number; outside it, nobody watches what is computed."""
+    many = np.vectorize(function, otypes=[np.float64])
+    return lambda x: np.asarray(many(np.asarray(x)))
 
 
 def _gamma_log(x):
