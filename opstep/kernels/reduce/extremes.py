@@ -9,6 +9,7 @@ from opstep.kernels.reduce.folds import (
     larger,
     low_key,
     lowest,
+    one_nan,
     smaller,
     uppermost,
     value_of_key,
@@ -34,12 +35,12 @@ def _by_low_key(x, n):
 def _greatest(x, n):
     """Comparisons are quicker than keys, but take zeros for equal."""
     top = fixed_greatest(x, n)
-    return _by_high_key(x, n) if top == 0.0 else top
+    return _by_high_key(x, n) if top == 0.0 else one_nan(top)
 
 
 def _least(x, n):
     low = fixed_least(x, n)
-    return _by_low_key(x, n) if low == 0.0 else low
+    return _by_low_key(x, n) if low == 0.0 else one_nan(low)
 
 
 @vectorised(f32=_greatest, f64=_greatest)

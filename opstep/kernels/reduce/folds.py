@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
@@ -163,11 +164,18 @@ def low_key(v):
 
 def _value_f32(acc, count):
     bits = np.int32(acc)
-    return bits_to_float(np.int32(bits ^ ((bits >> 31) & 0x7FFFFFFF)))
+    return one_nan(bits_to_float(np.int32(bits ^ ((bits >> 31) & 0x7FFFFFFF))))
 
 
 def _value_f64(acc, count):
-    return bits_to_float(acc ^ ((acc >> 63) & 0x7FFFFFFFFFFFFFFF))
+    return one_nan(bits_to_float(acc ^ ((acc >> 63) & 0x7FFFFFFFFFFFFFFF)))
+
+
+def one_nan(v):
+    """v, and of NaNs the one that arithmetic on a CPU gives most often: an addition of two that
+    differ has the bits of either, as the compiler chooses.
+    """
+    return v if v == v else math.nan
 
 
 @by_dtype(f32=_value_f32, f64=_value_f64)
