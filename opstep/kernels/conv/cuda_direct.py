@@ -69,7 +69,9 @@ def summing(near: bool):
         gy, x, gw, deep, rows, columns, taps, size, stride, out, groups, filters, channels, images,
         across,
     ):  # fmt: skip
-        """`across` threads share a row of outputs; for the rest see `convolve_each`."""
+        """`across` threads share a row of outputs; for the rest see `convolve_each`. Padding is 0,
+        which an infinity makes NaN.
+        """
         unit, thread = cuda.blockIdx.x, cuda.threadIdx.x
         s = columns[unit % taps[2]]
         r = rows[unit // taps[2] % taps[1]]
@@ -86,14 +88,16 @@ def summing(near: bool):
             z = divide(row, out[1])
             d = z * stride[0] + t
             h = (row - z * out[1]) * stride[1] + r
-            if 0 <= d < size[0] and 0 <= h < size[1]:
-                given = offset(gy, ((n * groups * filters + filter_at) * plane + row) * out[2])
-                source = (n * groups + filter_at // filters) * channels + c
-                seen = offset(x, ((source * size[0] + d) * size[1] + h) * size[2])
-                for j in range(column, out[2], across):
-                    k = j * stride[2] + s
-                    if 0 <= k < size[2]:
-                        total += given[j] * seen[k]
+            inside = 0 <= d < size[0] and 0 <= h < size[1]
+            given = offset(gy, ((n * groups * filters + filter_at) * plane + row) * out[2])
+            source = (n * groups + filter_at // filters) * channels + c
+            seen = offset(x, ((source * size[0] + d) * size[1] + h) * size[2])
+            for j in range(column, out[2], across):
+                k = j * stride[2] + s
+                value = real(0.0)
+                if inside and 0 <= k < size[2]:
+                    value = seen[k]
+                total += given[j] * value
         total = _combined(total, 0)
         if thread == 0:
             gw[unit] = total
