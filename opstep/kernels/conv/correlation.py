@@ -156,7 +156,6 @@ def correlate(
     lane = -(-(laid_out + held) // 64) * 64
     buffer = buffer or Scratch(x.dtype, lane, per_lane=True)
     buffer.size = max(buffer.size, lane)
-    planes = not together and in_one_run(g, slots) and blocks.columns == g.out[1] == x.shape[-1]
     cuts = zip((filters, *g.out), (blocks.filters, blocks.rows, blocks.columns), strict=True)
     units = images * groups * prod(-(-whole // piece) for whole, piece in cuts)
     work = 2 * prod(g.out) * images * groups * filters * channels * taps
@@ -167,7 +166,7 @@ def correlate(
         *(_kernel(blocks.tile, kind), x, w, bias or x, y),
         *(buffer, lane, laid_out),
         *(table, shifts, slots, len(shifts), len(slots), taps, line),
-        *(bias is not None, together, planes, g.scattered),
+        *(bias is not None, together, g.scattered),
         *(channels, filters, groups, *x.shape[-2:]),
         *(*g.out, *g.stride, *g.plane, *g.step, *g.first),
         *(*depth_sizes(x, g), g.depth.whole, g.depth.step, g.depth.first),
@@ -225,11 +224,6 @@ def _runs(g: Geometry, rows: int) -> tuple[list[range], list[int]]:
         runs.append(range(begin, first + rows * stride, stride))
         count += len(runs[-1])
     return runs, starts
-
-
-def in_one_run(g: Geometry, slots: tuple[int, ...]) -> bool:
-    """Whether slots are neighbouring rows of the image."""
-    return g.stride == (1, 1) and slots[-1:] == (slots[0] + len(slots) - 1,) if slots else False
 
 
 def even(total: int, most: int, multiple: int = 1) -> int:
@@ -298,7 +292,7 @@ def _kernel(rows: int, kind: int):
 
     def slide_filters(
         x, w, bias, y, buffers, lane_size, laid_out, table, shifts, slots, copies, slot_count, taps,
-        line, biased, together, planes, scattered, channels, filters, groups, height, width, out_h,
+        line, biased, together, scattered, channels, filters, groups, height, width, out_h,
         out_w, stride_h, stride_w, plane_h, plane_w, step_h, step_w, first_h, first_w, depths,
         depth_taps, depth, out_d, stride_d, whole_d, step_d, first_d, row_block, column_block,
         filter_block, channel_block, limits, lo, hi, lane,
@@ -342,17 +336,11 @@ def _kernel(rows: int, kind: int):
                 some = min(channel_block, channels - c)
                 limited = limits[0] if c + some >= channels else 0
                 source = offset(x, image * channels // depth_taps * depth * height * width)
-                if planes:
-                    lay_out_planes(
-                        source, buffer, c, c + some, depths, depth_taps, depth, z * stride_d,
-                        height, width, shifts, copies, slots[0] + i0, slot_count,
-                    )  # fmt: skip
-                else:
-                    lay_out_rows(
-                        source, buffer, c, c + some, depths, depth_taps, depth, z * stride_d,
-                        height, width, shifts, copies, slots, slot_count, i0 * stride_h,
-                        j0 * stride_w, line, stride_w,
-                    )  # fmt: skip
+                lay_out_rows(
+                    source, buffer, c, c + some, depths, depth_taps, depth, z * stride_d,
+                    height, width, shifts, copies, slots, slot_count, i0 * stride_h,
+                    j0 * stride_w, line, stride_w,
+                )  # fmt: skip
                 clear_run(offset(buffer, some * copies * slot_count * line), x, widest)
                 for i in range(lines):
                     for p in range(0, filled, widest):
@@ -456,36 +444,3 @@ def lay_out_rows(
                         for j in range(begin, end):
                             to[j] = source[j * stride]
                 to = offset(to, columns)
-
-
-def lay_out_planes(
-    x, buffer, channel, channel_end, depths, depth_taps, depth, front, height, width, shifts,
-    copies, top, slot_count,
-):  # fmt: skip
-    """The same where output rows are as long as the image's: one run of memory, but for edges."""
-    to = buffer
-    first = min(slot_count, max(0, -top))  # slots above the image
-    last = max(first, min(slot_count, height - top))  # and where those below it begin
-    for c in range(channel, channel_end):
-        plane = plane_of(c, depths, depth_taps, depth, front)
-        for s in range(copies):
-            shift = shifts[s]
-            begin = min(width, max(0, -shift))
-            end = max(begin, min(width, width - shift))
-            if plane < 0:
-                end = begin
-                clear_run(offset(to, first * width), x, (last - first) * width)
-            clear_run(to, x, first * width)
-            clear_run(offset(to, last * width), x, (slot_count - last) * width)
-            source = offset(x, (plane * height + top) * width + shift)
-            at = first * width + begin
-            if begin < end and first < last:
-                copy_run(offset(to, at), offset(source, at), last * width - width + end - at)
-            if begin > 0 or end < width:
-                for j in range(begin):
-                    for t in range(first, last):
-                        to[t * width + j] = 0
-                for j in range(end, width):
-                    for t in range(first, last):
-                        to[t * width + j] = 0
-            to = offset(to, slot_count * width)

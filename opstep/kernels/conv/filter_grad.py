@@ -14,8 +14,6 @@ from opstep.kernels.conv.correlation import (
     buffer_slots,
     count_slots,
     depth_sizes,
-    in_one_run,
-    lay_out_planes,
     lay_out_rows,
 )
 from opstep.kernels.matmul.products import add_parts
@@ -60,12 +58,11 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     parts = -(-images // cut.images)
     sums = Scratch(gw.dtype, parts * gw.size) if parts > 1 else gw
     lane = -(-cut.channels * copies * pitch // 64) * 64
-    planes = in_one_run(g, slots) and cut.columns == g.out[1] == x.shape[-1]
     units = parts * groups * -(-channels // cut.channels) * -(-filters // cut.filters)
     launches = [
         Launch(
             *(spread_over_filters, gy, x, sums, Scratch(x.dtype, lane, per_lane=True), lane),
-            *(table, g.columns, slots, copies, len(slots), taps, planes),
+            *(table, g.columns, slots, copies, len(slots), taps),
             *(images, channels, filters, groups, *x.shape[-2:], *g.out, *g.stride),
             *(*depth_sizes(x, g), *cut),
             units=units,
@@ -106,7 +103,7 @@ def clear(y, lo, hi):
 
 
 def spread_over_filters(
-    gy, x, gw, buffers, lane_size, table, shifts, slots, copies, slot_count, taps, planes, images,
+    gy, x, gw, buffers, lane_size, table, shifts, slots, copies, slot_count, taps, images,
     channels, filters, groups, height, width, out_h, out_w, stride_h, stride_w, depths, depth_taps,
     depth, out_d, stride_d, row_block, column_block, channel_block, filter_block, image_block, lo,
     hi, lane,
@@ -135,17 +132,11 @@ def spread_over_filters(
             source = offset(x, planes_before * height * width)
             for j0 in range(0, out_w, column_block):
                 count = min(column_block, out_w - j0)
-                if planes:
-                    lay_out_planes(
-                        source, buffer, c0, c0 + some, depths, depth_taps, depth, z * stride_d,
-                        height, width, shifts, copies, slots[0] + i0, slot_count,
-                    )  # fmt: skip
-                else:
-                    lay_out_rows(
-                        source, buffer, c0, c0 + some, depths, depth_taps, depth, z * stride_d,
-                        height, width, shifts, copies, slots, slot_count, i0 * stride_h,
-                        j0 * stride_w, column_block, stride_w,
-                    )  # fmt: skip
+                lay_out_rows(
+                    source, buffer, c0, c0 + some, depths, depth_taps, depth, z * stride_d,
+                    height, width, shifts, copies, slots, slot_count, i0 * stride_h,
+                    j0 * stride_w, column_block, stride_w,
+                )  # fmt: skip
                 if column_block == out_w:
                     count = min(row_block, out_h - i0) * out_w
                 plane = ((n * groups + group) * filters + f0) * out_d + z
