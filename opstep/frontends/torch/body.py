@@ -145,6 +145,11 @@ class Body(GraphBuilder):
         low, high = limits(dtype)
         return (int(number) - low) % (high - low + 1) + low
 
+    def scalar(self, x: Any, dtype: DType) -> Any:
+        """A tensor, a number or a size as an operand of that element type."""
+        x = self.number(x)
+        return self.to(x, dtype) if isinstance(x, Var) else self.fitting(x, dtype)
+
     def rounded(self, x: Any, dtype: DType) -> Any:
         """A number as a float of that type; infinite where it is beyond the largest."""
         if isinstance(x, int | float) and dtype.is_float and literal_fault(x, dtype):
@@ -178,8 +183,11 @@ class Body(GraphBuilder):
             self.repeated[y.name] = x
         return y
 
-    def filled(self, type: TensorType, value: Number) -> Var:
-        value = self.fitting(value, type.dtype)
+    def filled(self, type: TensorType, value: Any) -> Var:
+        """Elements that all are a number, or a size."""
+        value = self.scalar(value, type.dtype)
+        if isinstance(value, Var):
+            return self.broadcasted(value, type.shape)
         return self.full(shape=list(type.shape), value=value, dtype=type.dtype)
 
     def conformed(self, x: Var, expected: TensorType | None) -> Var:

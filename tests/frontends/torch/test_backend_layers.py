@@ -281,3 +281,22 @@ def test_rms_norm_and_its_gradient_are_single_ops(compiled, programs, scaled, ep
     torch.testing.assert_close(of_found, of_expected, **near)
     assert called(programs["forward"].graphs["forward"]) == ["mul", "rms_norm"]
     assert "rms_norm_grad" in called(programs["backward"].graphs["backward"])
+
+
+OF_SIZES = {
+    "quantile": lambda x: torch.quantile(x, 0.3, dim=1),
+    "masked_fill": lambda x: x.masked_fill(x > 0, x.shape[0] - 1),
+    "index_fill": lambda x: x.index_fill(0, torch.tensor([1]), x.shape[1]),
+    "scatter": lambda x: x.scatter(0, torch.tensor([[0, 1]]), x.shape[1]),
+    "hardtanh": lambda x: F.hardtanh(x, -1, x.shape[0] - 2),
+    "full": lambda x: torch.full((2,), x.shape[1], dtype=torch.int64) + x.shape[0],
+}
+
+
+@pytest.mark.parametrize("name", OF_SIZES)
+def test_sizes_that_vary_are_numbers(name, compiled):
+    function = OF_SIZES[name]
+    fast = compiled(function, dynamic=True)
+    for shape in ((3, 9), (4, 7)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+        torch.testing.assert_close(fast(x), function(x))

@@ -115,7 +115,7 @@ def _written(b: Body, op, x: Var, axis: int, index: Var, source: Var, **attrs) -
 
 
 def _filled_source(b: Body, x: Var, index: Var, value) -> Var:
-    return b.full(shape=list(index.shape), value=b.fitting(value, x.dtype), dtype=x.dtype)
+    return b.filled(index.type.with_dtype(x.dtype), value)
 
 
 @rule("scatter.src")
@@ -203,8 +203,7 @@ def _check_type(x: Var, source: Var) -> None:
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(b: Body, x, axis, index, value):
-    value = b.to(value, x.dtype) if isinstance(value, Var) else b.fitting(value, x.dtype)
-    return _put(b, b.index_put, x, axis, index, value)
+    return _put(b, b.index_put, x, axis, index, b.scalar(value, x.dtype))
 
 
 def _put(b: Body, op, x: Var, axis: int, index: Var, source) -> Var:

@@ -131,7 +131,7 @@ def clamp(b: Body, x, low=None, high=None, **_):
 
 @rule("hardtanh.default")
 def hardtanh(b: Body, x, low=-1, high=1):
-    return clamp(b, x, b.fitting(low, x.dtype), b.fitting(high, x.dtype))
+    return clamp(b, x, b.scalar(low, x.dtype), b.scalar(high, x.dtype))
 
 
 RULES["relu6.default"] = lambda b, x: clamp(b, x, 0, 6)
@@ -199,9 +199,7 @@ def where(b: Body, cond, x, y):
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(b: Body, x, mask, value):
-    dtype = x.dtype
-    value = b.to(value, dtype) if isinstance(value, Var) else b.fitting(value, dtype)
-    return b.where(mask, value, x)
+    return b.where(mask, b.scalar(value, x.dtype), x)
 
 
 @rule("_to_copy.default", "to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as.default")
