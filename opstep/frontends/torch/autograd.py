@@ -12,6 +12,7 @@ from unittest import mock
 import torch
 from torch import fx
 from torch._decomp import decomposition_table
+from torch._decomp.decompositions import upsample_compute_output_size
 from torch._functorch import config as functorch
 from torch._functorch._aot_autograd import graph_compile
 from torch._functorch.partitioners import default_partition
@@ -99,12 +100,29 @@ def single_ops() -> Iterator[None]:
     """
     backward = (key for key in RULES if f"{key.partition('.')[0]}_backward.default" in RULES)
     found = (op for op in map(_overload, backward) if op and op != aten.native_batch_norm.default)
-    wholes = {op: dict.fromkeys(_PYTHON) for op in found if _PYTHON[0] in op.py_kernels}
+    wholes = {op: dict.fromkeys(_PYTHON, _sized(op)) for op in found if _PYTHON[0] in op.py_kernels}
     with (
         simple_kernels(), SingleAttention(), SingleLayers(), functorch.patch(AT_ONCE),
         _nothing_donated(), other_kernels(wholes), whole_ops(),
     ):  # fmt: skip
         yield
+
+
+def _sized(op: Any) -> Callable | None:
+    """For an op that takes sizes or factors: sizes that vary become numbers, so other ones are
+    compiled anew. Neither PyTorch's own kernel nor its gradients take others.
+    """
+    if op._overloadname != "vec":
+        return None
+
+    def resized(x: torch.Tensor, sizes: Any, *rest: Any) -> torch.Tensor:
+        *options, factors = rest
+        sizes = sizes and [int(n) for n in sizes]
+        sizes = upsample_compute_output_size([int(n) for n in x.shape], sizes, factors)
+        factors = factors or [None] * len(sizes)
+        return op._overloadpacket.default(x, sizes, *options, *factors)
+
+    return resized
 
 
 def _overload(key: str) -> Any:

@@ -300,3 +300,20 @@ def test_sizes_that_vary_are_numbers(name, compiled):
     for shape in ((3, 9), (4, 7)):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
         torch.testing.assert_close(fast(x), function(x))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "area"])
+def test_resizing_to_sizes_that_vary(mode, compiled):
+    """To those of another tensor, as decoders do it."""
+
+    def resized(x, like):
+        return F.interpolate(x, size=like.shape[2:], mode=mode)
+
+    fast = compiled(resized, dynamic=True)
+    for n, size in ((2, (9, 3)), (3, (5, 12))):
+        x, like = torch.randn(n, 2, 5, 6, requires_grad=True), torch.zeros(n, 1, *size)
+        expected, found = resized(x, like), fast(x, like)
+        torch.testing.assert_close(found, expected)
+        gy = torch.randn_like(expected)
+        (of_found,), (of_expected,) = (torch.autograd.grad(y, x, gy) for y in (found, expected))
+        torch.testing.assert_close(of_found, of_expected, rtol=1e-5, atol=1e-5)
