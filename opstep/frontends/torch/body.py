@@ -184,7 +184,7 @@ class Body(GraphBuilder):
         return y
 
     def filled(self, type: TensorType, value: Any) -> Var:
-        """Elements that all are a number, or a size."""
+        """Elements that all are a number, a size or a scalar tensor."""
         value = self.scalar(value, type.dtype)
         if isinstance(value, Var):
             return self.broadcasted(value, type.shape)

@@ -307,10 +307,6 @@ for _mode, _name in (("reflect", "reflection"), ("replicate", "replication")):
 @rule("full.default", "new_full.default", "full_like.default", "scalar_tensor.default")
 def full(b: Body, *arguments: Any, **_):
     value = arguments[-1]
-    if not isinstance(value, int | float):
-        if isinstance(value, Var):
-            return b.broadcasted(b.to(value, b.out.dtype), b.out.shape)
-        return b.broadcasted(b.to(b.number(value), b.out.dtype), b.out.shape)
     return b.filled(b.out, value if b.out.shape else b.rounded(value, b.out.dtype))
 
 
